@@ -1,0 +1,45 @@
+// What    Layers of a checkpoint directory on disk as StandardTensors.
+// Layout  `directory` holds config.json (quantization_config) and model.safetensors, or
+//         model.safetensors.index.json with its shards.
+// Errors  NotFound CHECKPOINT_NOT_FOUND, MODULE_NOT_FOUND; PermissionDenied PATH_NOT_ALLOWED;
+//         InvalidArgument BAD_CHECKPOINT (damaged file, missing, extra or mis-shaped tensor: the message
+//         names file, module, tensor, expected and got); Unimplemented UNSUPPORTED_FORMAT.
+// Threads ReadLayer is a pure function of the files.
+// Source  One reader per exporter: core/checkpoint/README.md.
+#ifndef GEMMD_CORE_CHECKPOINT_CHECKPOINT_H_
+#define GEMMD_CORE_CHECKPOINT_CHECKPOINT_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/quant/standard_tensor.h"
+
+namespace gemmd {
+
+struct CheckpointLayer {
+  StandardTensor tensor;
+  std::string format;  // "gptq", "awq", "compressed-tensors", "fp8", "mxfp4"
+};
+
+// Called with (bytes done, bytes total); returns false to cancel (Cancelled).
+using ProgressFunction = std::function<bool(uint64_t, uint64_t)>;
+
+// Resolves `path` and refuses what is not inside one of `roots` after following symbolic links.
+absl::StatusOr<std::filesystem::path> ResolveCheckpointPath(
+    const std::string& path, const std::vector<std::filesystem::path>& roots);
+
+// Reads `module` of the checkpoint in `directory` (already resolved).
+absl::StatusOr<CheckpointLayer> ReadLayer(const std::filesystem::path& directory,
+                                          const std::string& module,
+                                          const ProgressFunction& progress = nullptr);
+
+// Names of the quantized modules in the checkpoint, sorted.
+absl::StatusOr<std::vector<std::string>> ListModules(const std::filesystem::path& directory);
+
+}  // namespace gemmd
+
+#endif  // GEMMD_CORE_CHECKPOINT_CHECKPOINT_H_

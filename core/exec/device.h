@@ -1,0 +1,157 @@
+// What    A device that holds layers and runs requests: the CPU, or one GPU.
+// Threads Every method is thread-safe. Run* block until the result is complete; each session calls them
+//         from its own executor thread, in order.
+// Errors  Codes and reasons of proto/README.md. DataLoss CONTEXT_LOST: the device is gone for good.
+#ifndef GEMMD_CORE_EXEC_DEVICE_H_
+#define GEMMD_CORE_EXEC_DEVICE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "core/quant/standard_tensor.h"
+#include "kernels/contract/number_format.h"
+
+namespace gemmd {
+
+enum class DeviceKind : uint8_t { kCpu, kCuda };
+
+struct DeviceDescription {
+  std::string id;  // "cpu" or "cuda:<GPU UUID>"
+  DeviceKind kind = DeviceKind::kCpu;
+  std::string name;
+  std::string architecture;  // "sm_90a", "x86_64"
+  int multiprocessors = 0;
+  uint64_t memory_bytes = 0;
+};
+
+// Memory the device can address while the object lives. Destruction releases it and may block: the owner
+// lets a reaper thread do it.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  virtual uintptr_t address() const = 0;
+  virtual uint64_t size() const = 0;
+  virtual const char* kind() const = 0;  // cuda_ipc, memfd, vmm, daemon
+};
+
+// A row-major matrix in device-addressable memory; already checked to lie inside its region.
+struct MatrixView {
+  uintptr_t address = 0;
+  NumberFormat type;
+  bool is_signed_int = false;  // int8, int32 or int64 elements in two's complement
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t row_stride = 0;  // elements
+};
+
+// Weights of one layer on one device.
+class DeviceLayer {
+ public:
+  virtual ~DeviceLayer() = default;
+  virtual const QuantSpec& spec() const = 0;
+  virtual const LayerShape& shape() const = 0;
+  virtual bool gate_up_interleaved() const = 0;
+  virtual uint64_t bytes() const = 0;
+};
+
+struct GemmCall {
+  std::shared_ptr<DeviceLayer> layer;
+  MatrixView x;                       // [M, K]
+  std::optional<MatrixView> x_scale;  // float32 [M, 1] or [M, groups]
+  MatrixView y;                       // [M, N]
+  bool batch_invariant = false;
+};
+
+enum class ActivationFunction : uint8_t { kSiluAndMul, kSwigluClamped, kReluSquared };
+
+struct RouterLogits {
+  MatrixView logits;  // [M, total_experts]
+  int top_k = 1;
+  bool renormalize = false;
+};
+
+struct MoeCall {
+  std::shared_ptr<DeviceLayer> gate_up;
+  std::shared_ptr<DeviceLayer> down;
+  MatrixView x;  // [M, K]
+  MatrixView y;  // [M, K_out]
+  // Either both of these or `router_logits`.
+  std::optional<MatrixView> topk_ids;      // int32 [M, top_k]
+  std::optional<MatrixView> topk_weights;  // float32 [M, top_k]
+  std::optional<RouterLogits> router_logits;
+  ActivationFunction activation = ActivationFunction::kSiluAndMul;
+  float alpha = 1.702f;
+  float limit = 0;  // 0 = no clamp with kSiluAndMul
+  bool router_weight_on_input = false;
+  int64_t first_expert = 0;
+  int64_t total_experts = 0;
+};
+
+struct CallReport {
+  std::string kernel;
+  NumberFormat activation_used;
+  std::string reason;
+};
+
+struct MoeReport {
+  CallReport gate_up;
+  CallReport down;
+};
+
+struct KernelExplanation {
+  int64_t m = 0;
+  CallReport choice;
+  std::vector<std::pair<std::string, std::string>> config;
+};
+
+// One ordered queue of work; a session has one per device.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const DeviceDescription& description() const = 0;
+  // OK, or why the device takes no requests.
+  virtual absl::Status health() const = 0;
+  virtual uint64_t weights_bytes() const = 0;
+
+  // Copies and packs a valid tensor. ResourceExhausted GPU_OOM when it does not fit.
+  virtual absl::StatusOr<std::shared_ptr<DeviceLayer>> LoadLayer(const StandardTensor& tensor) = 0;
+
+  virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream() = 0;
+
+  // Client memory. Unimplemented NOT_IPC_CAPABLE where the device has no such kind.
+  virtual absl::StatusOr<std::unique_ptr<Memory>> OpenCudaIpc(absl::Span<const std::byte> handle,
+                                                              uint64_t allocation_size) = 0;
+  // `fd` stays the caller's. On the CPU a memfd sealed against shrinking, on a GPU an exported allocation.
+  virtual absl::StatusOr<std::unique_ptr<Memory>> OpenFd(int fd, uint64_t size) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Memory>> Allocate(uint64_t size) = 0;
+
+  // Host bytes to and from device memory inside a checked range.
+  virtual absl::Status CopyIn(uintptr_t address, absl::Span<const std::byte> from) = 0;
+  virtual absl::Status CopyOut(uintptr_t address, absl::Span<std::byte> to) = 0;
+
+  virtual absl::StatusOr<CallReport> RunGemm(Stream& stream, const GemmCall& call) = 0;
+  virtual absl::StatusOr<MoeReport> RunMoe(Stream& stream, const MoeCall& call) = 0;
+
+  virtual absl::StatusOr<KernelExplanation> Explain(const DeviceLayer& layer, int64_t m) = 0;
+};
+
+// Checks of a call that need no device: shapes, types, aliasing, the layer's own limits. InvalidArgument
+// SHAPE_MISMATCH or Unimplemented UNSUPPORTED_DTYPE; both devices call them first.
+absl::Status ValidateCall(const GemmCall& call);
+absl::Status ValidateCall(const MoeCall& call);
+
+}  // namespace gemmd
+
+#endif  // GEMMD_CORE_EXEC_DEVICE_H_

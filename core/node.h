@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/exec/device.h"
 
@@ -231,7 +232,7 @@ class Node {
   // -- sessions --
   absl::StatusOr<std::shared_ptr<Session>> OpenSession(const SessionIdentity& identity);
   // Unauthenticated UNKNOWN_SESSION.
-  absl::StatusOr<std::shared_ptr<Session>> FindSession(std::string_view token) const;
+  absl::StatusOr<std::shared_ptr<Session>> FindSession(absl::string_view token) const;
   const std::string& TokenOf(const Session& session) const;
   uint64_t IdOf(const Session& session) const;
   // A stream-kept session without a stream ends after stream_grace.
@@ -239,7 +240,7 @@ class Node {
   void EndKeep(const std::shared_ptr<Session>& session);
   // Cancels queued requests, lets the running one finish, releases regions and layers. Returns at once;
   // everything is released within 2 seconds unless a device call hangs.
-  void EndSession(const std::shared_ptr<Session>& session, std::string_view why);
+  void EndSession(const std::shared_ptr<Session>& session, absl::string_view why);
   std::vector<SessionInfo> ListSessions() const;
 
   // -- regions --
@@ -249,7 +250,7 @@ class Node {
   absl::Status UnregisterRegion(Session& session, const RegionRef& region);
   std::vector<RegionInfo> ListRegions(const Session& session) const;
   absl::Status WriteRegion(Session& session, const RegionRef& region, uint64_t offset,
-                           std::string_view data);
+                           absl::string_view data);
   absl::StatusOr<std::string> ReadRegion(Session& session, const RegionRef& region, uint64_t offset,
                                          uint64_t size);
 

@@ -2,7 +2,7 @@
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(Protobuf REQUIRED)
-find_package(nlohmann_json 3.10 QUIET)
+find_package(nlohmann_json 3.10 REQUIRED)
 find_program(GEMMD_PROTOC protoc REQUIRED)
 find_program(GEMMD_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)
 

@@ -8,7 +8,7 @@ namespace {
 constexpr char kReasonUrl[] = "gemmd.reason";
 }
 
-absl::Status Error(absl::StatusCode code, std::string_view reason, std::string_view message) {
+absl::Status Error(absl::StatusCode code, absl::string_view reason, absl::string_view message) {
   absl::Status status(code, message);
   status.SetPayload(kReasonUrl, absl::Cord(reason));
   return status;
@@ -19,10 +19,10 @@ std::string ReasonOf(const absl::Status& status) {
   return payload ? std::string(*payload) : std::string();
 }
 
-absl::Status Annotate(const absl::Status& status, std::string_view context) {
+absl::Status Annotate(const absl::Status& status, absl::string_view context) {
   if (status.ok()) return status;
   absl::Status annotated(status.code(), absl::StrCat(context, ": ", status.message()));
-  status.ForEachPayload([&annotated](std::string_view url, const absl::Cord& payload) {
+  status.ForEachPayload([&annotated](absl::string_view url, const absl::Cord& payload) {
     annotated.SetPayload(url, payload);
   });
   return annotated;

@@ -5,22 +5,22 @@
 #define GEMMD_KERNELS_BASE_STATUS_H_
 
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace gemmd {
 
 // Status `code` with `message` and the stable `reason` (UPPER_SNAKE_CASE).
-absl::Status Error(absl::StatusCode code, std::string_view reason, std::string_view message);
+absl::Status Error(absl::StatusCode code, absl::string_view reason, absl::string_view message);
 
 // The reason of `status`, or empty.
 std::string ReasonOf(const absl::Status& status);
 
 // `status` with "`context`: " before its message; code and reason stay.
-absl::Status Annotate(const absl::Status& status, std::string_view context);
+absl::Status Annotate(const absl::Status& status, absl::string_view context);
 
 }  // namespace gemmd
 

@@ -1,0 +1,49 @@
+// What    Table of NVRTC functions, filled from the library at run time. Needs no GPU.
+//         Tried in this order: the path in GEMMD_NVRTC (a library file, or a folder that holds
+//         one), libnvrtc.so.13, libnvrtc.so.12, libnvrtc.so, and the same names under
+//         CUDA_HOME/lib64 and /usr/local/cuda/lib64.
+// Errors  Unavailable NVRTC_MISSING: the message lists what was tried and why each failed.
+// Threads LoadNvrtc is thread-safe; NVRTC itself compiles independent programs in parallel.
+#ifndef GEMMD_KERNELS_JIT_NVRTC_H_
+#define GEMMD_KERNELS_JIT_NVRTC_H_
+
+#include <nvrtc.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#define GEMMD_NVRTC_FUNCTIONS(X) \
+  X(nvrtcVersion)                \
+  X(nvrtcGetErrorString)         \
+  X(nvrtcCreateProgram)          \
+  X(nvrtcDestroyProgram)         \
+  X(nvrtcAddNameExpression)      \
+  X(nvrtcCompileProgram)         \
+  X(nvrtcGetProgramLogSize)      \
+  X(nvrtcGetProgramLog)          \
+  X(nvrtcGetLoweredName)         \
+  X(nvrtcGetCUBINSize)           \
+  X(nvrtcGetCUBIN)
+
+namespace gemmd::jit {
+
+struct NvrtcTable {
+#define GEMMD_DECLARE_NVRTC_FUNCTION(name) decltype(&::name) name = nullptr;
+  GEMMD_NVRTC_FUNCTIONS(GEMMD_DECLARE_NVRTC_FUNCTION)
+#undef GEMMD_DECLARE_NVRTC_FUNCTION
+  std::string version;  // "13.0"
+  std::string path;     // what was loaded
+};
+
+// Once per process. A failure is not remembered: NVRTC may be installed while the daemon runs.
+absl::StatusOr<const NvrtcTable*> LoadNvrtc();
+
+// The first of `candidates` that loads and has every function; without remembering it.
+absl::StatusOr<NvrtcTable> LoadNvrtcFrom(const std::vector<std::string>& candidates);
+
+}  // namespace gemmd::jit
+
+#endif  // GEMMD_KERNELS_JIT_NVRTC_H_

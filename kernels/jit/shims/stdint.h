@@ -1,0 +1,4 @@
+// <stdint.h>: the global names of <cstdint>.
+#pragma once
+
+#include <cstdint>

@@ -1,0 +1,64 @@
+#include "kernels/jit/cache_entry.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/base/status.h"
+
+namespace gemmd::jit {
+namespace {
+
+const std::string kKey(64, 'a');
+
+CompiledKernel SmallKernel() {
+  return {
+      {std::byte{1}, std::byte{2}, std::byte{0}, std::byte{255}}, "_Z4Gemmv", kKey, "a log", ""};
+}
+
+void ExpectDamaged(const std::string& bytes, const std::string& what) {
+  const auto kernel = DecodeEntry(bytes, kKey);
+  EXPECT_EQ(kernel.status().code(), absl::StatusCode::kDataLoss) << what;
+  EXPECT_EQ(ReasonOf(kernel.status()), "CACHE_ENTRY_DAMAGED") << what;
+}
+
+TEST(CacheEntryTest, RoundTripKeepsTheKernel) {
+  const auto kernel = DecodeEntry(EncodeEntry(SmallKernel()), kKey);
+  ASSERT_TRUE(kernel.ok()) << kernel.status();
+  EXPECT_EQ(kernel->cubin, SmallKernel().cubin);
+  EXPECT_EQ(kernel->lowered_name, "_Z4Gemmv");
+  EXPECT_EQ(kernel->key, kKey);
+  EXPECT_EQ(kernel->log, "");
+}
+
+TEST(CacheEntryTest, EveryTruncationIsDamage) {
+  const std::string bytes = EncodeEntry(SmallKernel());
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    ExpectDamaged(bytes.substr(0, size), "size " + std::to_string(size));
+  }
+}
+
+TEST(CacheEntryTest, EveryFlippedBitIsDamage) {
+  const std::string bytes = EncodeEntry(SmallKernel());
+  for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+    std::string changed = bytes;
+    changed[bit / 8] ^= static_cast<char>(1 << bit % 8);
+    ExpectDamaged(changed, "bit " + std::to_string(bit));
+  }
+}
+
+TEST(CacheEntryTest, TrailingBytesZerosAndOtherKeysAreDamage) {
+  const std::string bytes = EncodeEntry(SmallKernel());
+  ExpectDamaged(bytes + '\0', "one byte more");
+  ExpectDamaged(std::string(bytes.size(), '\0'), "all zero");
+  CompiledKernel other = SmallKernel();
+  other.key = std::string(64, 'b');
+  ExpectDamaged(EncodeEntry(other), "other key");
+}
+
+TEST(CacheEntryTest, HugeSizesDoNotOverflow) {
+  std::string bytes = EncodeEntry(SmallKernel());
+  for (size_t i = 12; i < 24; ++i) bytes[i] = '\xff';
+  ExpectDamaged(bytes, "sizes of all ones");
+}
+
+}  // namespace
+}  // namespace gemmd::jit

@@ -1,0 +1,403 @@
+#include "kernels/jit/kernel_cache.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "kernels/base/status.h"
+#include "tests/kernels/jit/test_source.h"
+
+namespace gemmd::jit {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+const NvrtcTable* real_nvrtc = nullptr;
+std::atomic<int> compile_delay_ms{0};
+
+nvrtcResult SlowCompile(nvrtcProgram program, int count, const char* const* options) {
+  absl::SleepFor(absl::Milliseconds(compile_delay_ms.load()));
+  return real_nvrtc->nvrtcCompileProgram(program, count, options);
+}
+
+class KernelCacheTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto nvrtc = LoadNvrtc();
+    if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status();
+    real_nvrtc = *nvrtc;
+    slow_nvrtc_ = **nvrtc;
+    slow_nvrtc_.nvrtcCompileProgram = &SlowCompile;
+    compile_delay_ms = 0;
+    std::string pattern = (fs::temp_directory_path() / "gemmd_cache_XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    parent_ = pattern;
+    directory_ = parent_ / "kernels";
+  }
+  void TearDown() override {
+    if (!parent_.empty()) fs::remove_all(parent_);
+  }
+
+  std::unique_ptr<KernelCache> Open() { return *KernelCache::Open(directory_); }
+  static absl::StatusOr<std::shared_ptr<const CompiledKernel>> Get(KernelCache& cache,
+                                                                   int factor = 2) {
+    return cache.GetOrCompile(ScaleKernel(factor), absl::InfiniteFuture());
+  }
+  fs::path EntryOf(int factor) const {
+    return directory_ / (KernelKey(ScaleKernel(factor), *real_nvrtc) + ".kernel");
+  }
+  std::string ReadEntry(int factor) const {
+    std::ifstream file(EntryOf(factor), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+  void WriteEntry(int factor, const std::string& bytes) const {
+    std::ofstream(EntryOf(factor), std::ios::binary | std::ios::trunc) << bytes;
+  }
+  int FilesWith(const std::string& extension) const {
+    int count = 0;
+    for (const auto& entry : fs::directory_iterator(directory_)) {
+      count += entry.path().extension() == extension;
+    }
+    return count;
+  }
+  // Replaces the entry by `bytes`; a new cache must rebuild it, and the next one find it whole.
+  void ExpectRebuilt(const std::string& bytes, const std::string& what) {
+    WriteEntry(2, bytes);
+    const auto cache = Open();
+    ASSERT_TRUE(Get(*cache).ok()) << what;
+    EXPECT_EQ(cache->stats().damaged_entries, 1) << what;
+    EXPECT_EQ(cache->stats().compilations, 1) << what;
+    EXPECT_EQ(cache->stats().disk_hits, 0) << what;
+    const auto next = Open();
+    ASSERT_TRUE(Get(*next).ok()) << what;
+    EXPECT_EQ(next->stats().disk_hits, 1) << what;
+  }
+
+  NvrtcTable slow_nvrtc_;
+  fs::path parent_;
+  fs::path directory_;
+};
+
+TEST_F(KernelCacheTest, CompilesOnceThenAnswersFromMemory) {
+  const auto cache = Open();
+  const auto first = Get(*cache);
+  const auto second = Get(*cache);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(*first, *second);
+  const CacheStats stats = cache->stats();
+  EXPECT_EQ(stats.compilations, 1);
+  EXPECT_EQ(stats.memory_hits, 1);
+  EXPECT_EQ(stats.write_failures, 0);
+  EXPECT_EQ(stats.warning, "");
+  EXPECT_GT(stats.compile_time, absl::ZeroDuration());
+}
+
+TEST_F(KernelCacheTest, NothingIsCompiledAfterARestart) {
+  const auto compiled = Get(*Open());
+  const auto cache = Open();
+  const auto read = Get(*cache);
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ((*read)->cubin, (*compiled)->cubin);
+  EXPECT_EQ((*read)->lowered_name, (*compiled)->lowered_name);
+  EXPECT_EQ(cache->stats().compilations, 0);
+  EXPECT_EQ(cache->stats().disk_hits, 1);
+}
+
+TEST_F(KernelCacheTest, LeavesOnlyEntriesAndPrivatePermissions) {
+  ASSERT_TRUE(Get(*Open()).ok());
+  EXPECT_EQ(FilesWith(".kernel"), 1);
+  EXPECT_EQ(FilesWith(".lock") + FilesWith(".tmp"), 0);
+  struct stat info;
+  ASSERT_EQ(stat(directory_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+  ASSERT_EQ(stat(EntryOf(2).c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+TEST_F(KernelCacheTest, DamagedEntriesAreCountedAndRebuilt) {
+  ASSERT_TRUE(Get(*Open(), 2).ok());
+  ASSERT_TRUE(Get(*Open(), 3).ok());
+  const std::string whole = ReadEntry(2);
+  ExpectRebuilt(whole.substr(0, whole.size() / 2), "truncated");
+  ExpectRebuilt(whole.substr(0, 20), "shorter than the header");
+  ExpectRebuilt("", "empty");
+  ExpectRebuilt(std::string(whole.size(), '\0'), "zeros");
+  std::string flipped = whole;
+  flipped[whole.size() - 100] ^= 1;
+  ExpectRebuilt(flipped, "flipped bit");
+  ExpectRebuilt(ReadEntry(3), "entry of another kernel");
+  ExpectRebuilt(whole + "more", "longer");
+}
+
+TEST_F(KernelCacheTest, ForeignThingsInPlaceOfAnEntryAreReplaced) {
+  ASSERT_TRUE(Get(*Open()).ok());
+  fs::remove(EntryOf(2));
+  fs::create_directories(EntryOf(2) / "inside");
+  const auto cache = Open();
+  ASSERT_TRUE(Get(*cache).ok());
+  EXPECT_EQ(cache->stats().damaged_entries, 1);
+  EXPECT_TRUE(fs::is_regular_file(EntryOf(2)));
+}
+
+TEST_F(KernelCacheTest, LinksAreNotFollowed) {
+  ASSERT_TRUE(Get(*Open()).ok());
+  fs::rename(EntryOf(2), parent_ / "elsewhere");
+  fs::create_symlink(parent_ / "elsewhere", EntryOf(2));
+  const auto cache = Open();
+  ASSERT_TRUE(Get(*cache).ok());
+  EXPECT_EQ(cache->stats().disk_hits, 0);
+  EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(EntryOf(2))));
+}
+
+TEST_F(KernelCacheTest, TimesOfFilesPlayNoRole) {
+  ASSERT_TRUE(Get(*Open()).ok());
+  fs::last_write_time(EntryOf(2), fs::file_time_type::min() + std::chrono::hours(1));
+  const auto cache = Open();
+  ASSERT_TRUE(Get(*cache).ok());
+  EXPECT_EQ(cache->stats().disk_hits, 1);
+}
+
+TEST_F(KernelCacheTest, EntriesOfAnotherCompilerVersionAreNotUsed) {
+  ASSERT_TRUE(Get(*Open()).ok());
+  NvrtcTable newer = *real_nvrtc;
+  newer.version = "99.0";
+  const auto cache = *KernelCache::Open(directory_, &newer);
+  ASSERT_TRUE(Get(*cache).ok());
+  EXPECT_EQ(cache->stats().disk_hits, 0);
+  EXPECT_EQ(cache->stats().compilations, 1);
+}
+
+TEST_F(KernelCacheTest, FailureCarriesTheLogAndIsRemembered) {
+  const auto cache = Open();
+  const KernelSource broken{"__global__ void A() { oops(); }", "A", "sm_90a"};
+  const auto first = cache->GetOrCompile(broken, absl::InfiniteFuture());
+  EXPECT_EQ(ReasonOf(first.status()), "COMPILE_FAILED");
+  EXPECT_THAT(std::string(first.status().message()), HasSubstr("oops"));
+  EXPECT_EQ(cache->GetOrCompile(broken, absl::InfiniteFuture()).status(), first.status());
+  EXPECT_EQ(cache->stats().failed_compilations, 1);
+  EXPECT_EQ(FilesWith(".kernel"), 0);
+}
+
+TEST_F(KernelCacheTest, SixteenThreadsShareOneCompilation) {
+  compile_delay_ms = 50;
+  const auto cache = *KernelCache::Open(directory_, &slow_nvrtc_);
+  std::atomic<int> successes{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 16; ++i) {
+    threads.emplace_back([&] { successes += Get(*cache).ok(); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(successes, 16);
+  const CacheStats stats = cache->stats();
+  EXPECT_EQ(stats.compilations, 1);
+  EXPECT_EQ(stats.shared_waits + stats.memory_hits, 15);
+}
+
+TEST_F(KernelCacheTest, DifferentKernelsCompileSideBySide) {
+  const auto cache = Open();
+  std::atomic<int> successes{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] { successes += Get(*cache, i + 1).ok(); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(successes, 8);
+  EXPECT_EQ(cache->stats().compilations, 8);
+}
+
+TEST_F(KernelCacheTest, DeadlineEndsTheWaitNotTheCompilation) {
+  compile_delay_ms = 200;
+  const auto cache = *KernelCache::Open(directory_, &slow_nvrtc_);
+  const auto late = cache->GetOrCompile(ScaleKernel(2), absl::Now() + absl::Milliseconds(10));
+  EXPECT_EQ(late.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(Get(*cache).ok());
+  EXPECT_EQ(cache->stats().compilations, 1);
+}
+
+TEST_F(KernelCacheTest, PastDeadlineStartsTheWorkAndAnswersFromMemory) {
+  const auto cache = Open();
+  const auto first = cache->GetOrCompile(ScaleKernel(2), absl::InfinitePast());
+  EXPECT_EQ(first.status().code(), absl::StatusCode::kDeadlineExceeded);
+  ASSERT_TRUE(Get(*cache).ok());
+  EXPECT_TRUE(cache->GetOrCompile(ScaleKernel(2), absl::InfinitePast()).ok());
+}
+
+TEST_F(KernelCacheTest, ClosingWaitsForARunningCompilation) {
+  compile_delay_ms = 100;
+  {
+    const auto cache = *KernelCache::Open(directory_, &slow_nvrtc_);
+    (void)cache->GetOrCompile(ScaleKernel(2), absl::Now() + absl::Milliseconds(20));
+  }
+  EXPECT_EQ(FilesWith(".kernel"), 1);
+  EXPECT_EQ(FilesWith(".lock") + FilesWith(".tmp"), 0);
+}
+
+TEST_F(KernelCacheTest, EmptyDirectoryNameMeansMemoryOnly) {
+  const auto cache = *KernelCache::Open("");
+  ASSERT_TRUE(Get(*cache).ok());
+  EXPECT_EQ(cache->stats().warning, "");
+  EXPECT_FALSE(fs::exists(directory_));
+}
+
+TEST_F(KernelCacheTest, UnusableDirectoryWarnsAndWorksFromMemory) {
+  std::ofstream(parent_ / "file") << "no directory";
+  const auto cache = *KernelCache::Open(parent_ / "file" / "kernels");
+  ASSERT_TRUE(Get(*cache).ok());
+  ASSERT_TRUE(Get(*cache).ok());
+  EXPECT_EQ(cache->stats().memory_hits, 1);
+  EXPECT_THAT(cache->stats().warning, HasSubstr("is not used"));
+}
+
+TEST_F(KernelCacheTest, DirectoryThatEveryoneMayWriteIsNotTrusted) {
+  fs::create_directory(directory_);
+  ASSERT_EQ(chmod(directory_.c_str(), 0777), 0);
+  const auto cache = Open();
+  ASSERT_TRUE(Get(*cache).ok());
+  EXPECT_THAT(cache->stats().warning, HasSubstr("every user may write"));
+  EXPECT_EQ(FilesWith(".kernel"), 0);
+}
+
+// Becomes an ordinary user, whom permissions bind, while it lives.
+class OrdinaryUser {
+ public:
+  OrdinaryUser() : was_root_(geteuid() == 0) {
+    if (was_root_ && seteuid(65534) != 0) ADD_FAILURE() << "seteuid";
+  }
+  ~OrdinaryUser() {
+    if (was_root_ && seteuid(0) != 0) ADD_FAILURE() << "seteuid back";
+  }
+
+ private:
+  const bool was_root_;
+};
+
+TEST_F(KernelCacheTest, ReadOnlyDirectoryServesWhatItHasAndWarnsAboutTheRest) {
+  ASSERT_TRUE(Get(*Open(), 2).ok());
+  ASSERT_EQ(chmod(EntryOf(2).c_str(), 0444), 0);
+  ASSERT_EQ(chmod(directory_.c_str(), 0555), 0);
+  ASSERT_EQ(chmod(parent_.c_str(), 0755), 0);
+  {
+    const OrdinaryUser user;
+    const auto cache = Open();
+    EXPECT_TRUE(Get(*cache, 2).ok());
+    EXPECT_EQ(cache->stats().disk_hits, 1);
+    EXPECT_TRUE(Get(*cache, 3).ok());
+    EXPECT_TRUE(Get(*cache, 3).ok());
+    const CacheStats stats = cache->stats();
+    EXPECT_EQ(stats.compilations, 1);
+    EXPECT_EQ(stats.memory_hits, 1);
+    EXPECT_EQ(stats.write_failures, 1);
+    EXPECT_THAT(stats.warning, HasSubstr("Permission denied"));
+  }
+  ASSERT_EQ(chmod(directory_.c_str(), 0700), 0);
+}
+
+TEST_F(KernelCacheTest, LeftoversOfDeadWritersAreRemoved) {
+  fs::create_directory(directory_);
+  std::ofstream(directory_ / "abc.1-0.tmp") << "half";
+  std::ofstream(directory_ / "abc.lock");
+  std::ofstream(directory_ / "README") << "not ours";
+  ASSERT_EQ(chmod(directory_.c_str(), 0700), 0);
+  const auto cache = Open();
+  EXPECT_EQ(FilesWith(".tmp") + FilesWith(".lock"), 0);
+  EXPECT_TRUE(fs::exists(directory_ / "README"));
+}
+
+// A cache_probe process; it starts working when Start closes its standard input.
+class Probe {
+ public:
+  Probe(const std::string& mode, const fs::path& directory, const std::string& what) {
+    int input[2];
+    int output[2];
+    if (pipe2(input, O_CLOEXEC) != 0 || pipe2(output, O_CLOEXEC) != 0) abort();
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(input[0], STDIN_FILENO);
+      dup2(output[1], STDOUT_FILENO);
+      execl(GEMMD_CACHE_PROBE, GEMMD_CACHE_PROBE, mode.c_str(), directory.c_str(), what.c_str(),
+            nullptr);
+      _exit(127);
+    }
+    close(input[0]);
+    close(output[1]);
+    input_ = input[1];
+    output_ = output[0];
+  }
+  ~Probe() {
+    Start();
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    close(output_);
+  }
+  Probe(const Probe&) = delete;
+  Probe& operator=(const Probe&) = delete;
+
+  void Start() {
+    if (input_ >= 0) close(input_);
+    input_ = -1;
+  }
+  std::string ReadLine() {
+    std::string line;
+    char c = 0;
+    while (read(output_, &c, 1) == 1 && c != '\n') line += c;
+    return line;
+  }
+  void Kill() { kill(pid_, SIGKILL); }
+  int Wait() {
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  int input_ = -1;
+  int output_ = -1;
+};
+
+TEST_F(KernelCacheTest, FourProcessesShareOneCompilation) {
+  std::vector<std::unique_ptr<Probe>> probes;
+  for (int i = 0; i < 4; ++i) probes.push_back(std::make_unique<Probe>("get", directory_, "7"));
+  for (const auto& probe : probes) probe->Start();
+  int compiled = 0;
+  int read = 0;
+  for (const auto& probe : probes) {
+    const std::string line = probe->ReadLine();
+    compiled += line == "compilations 1 disk_hits 0";
+    read += line == "compilations 0 disk_hits 1";
+    EXPECT_EQ(probe->Wait(), 0);
+  }
+  EXPECT_EQ(compiled, 1);
+  EXPECT_EQ(read, 3);
+  EXPECT_EQ(FilesWith(".lock") + FilesWith(".tmp"), 0);
+}
+
+TEST_F(KernelCacheTest, LockOfALivingProcessIsWaitedForThatOfADeadOneIsNot) {
+  Probe owner("lock", directory_, KernelKey(ScaleKernel(2), *real_nvrtc));
+  owner.Start();
+  ASSERT_EQ(owner.ReadLine(), "held");
+  const auto cache = Open();
+  const auto waiting = cache->GetOrCompile(ScaleKernel(2), absl::Now() + absl::Milliseconds(100));
+  EXPECT_EQ(waiting.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(cache->stats().compilations, 0);
+  owner.Kill();
+  EXPECT_TRUE(Get(*cache).ok());
+  EXPECT_EQ(cache->stats().compilations, 1);
+}
+
+}  // namespace
+}  // namespace gemmd::jit

@@ -1,0 +1,315 @@
+#include "core/quant/standard_tensor.h"
+
+#include <openssl/evp.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+#include <limits>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status.h"
+
+namespace gemmd {
+namespace {
+
+absl::Status BadSpec(absl::string_view message) {
+  return Error(absl::StatusCode::kInvalidArgument, "BAD_SPEC", message);
+}
+
+absl::Status ShapeMismatch(absl::string_view message) {
+  return Error(absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH", message);
+}
+
+std::string Describe(const NumberFormat& format) {
+  return absl::StrCat("{kind ", static_cast<int>(format.kind), ", bits ", format.bits,
+                      ", exponent ", format.exponent_bits, ", mantissa ", format.mantissa_bits,
+                      ", special ", static_cast<int>(format.special), "}");
+}
+
+bool IsWideFloat(const NumberFormat& format) {
+  return format == kFloat32 || format == kFloat16 || format == kBFloat16;
+}
+
+// A signed float of 2 to 8 bits, sign and magnitude when it has no exponent.
+bool IsSmallFloat(const NumberFormat& format) {
+  if (format.kind != NumberKind::kFloat || format.bits < 2 || format.bits > 8) return false;
+  if (format.bits != 1 + format.exponent_bits + format.mantissa_bits) return false;
+  // IEEE specials need a mantissa bit to tell NaN from infinity and an exponent besides the
+  // all-ones one.
+  if (format.special == SpecialValues::kIeee) {
+    return format.exponent_bits >= 2 && format.mantissa_bits >= 1;
+  }
+  return format.special == SpecialValues::kNone || format.special == SpecialValues::kNanOnly;
+}
+
+bool IsInteger(const NumberFormat& format) {
+  return format.kind == NumberKind::kInteger && format.bits >= 1 && format.bits <= 8 &&
+         format == IntegerFormat(format.bits);
+}
+
+bool IsScale(const NumberFormat& format) {
+  return IsWideFloat(format) || format == kFloat8E4M3 || format == kFloat8E5M2 ||
+         format == kFloat8E8M0;
+}
+
+absl::Status ValidateActivation(const QuantSpec& spec) {
+  const NumberFormat& format = spec.activation;
+  if (format.present() && !IsInteger(format) && !IsSmallFloat(format) && !IsWideFloat(format)) {
+    return BadSpec(absl::StrCat("activation ", Describe(format), " is not a known number format"));
+  }
+  const ActivationScaleKind kind = spec.activation_scale;
+  if (kind > ActivationScaleKind::kDynamicGroup) return BadSpec("activation_scale is unknown");
+  if (kind != ActivationScaleKind::kNone && !format.present()) {
+    return BadSpec("activation_scale needs an activation format");
+  }
+  if ((kind == ActivationScaleKind::kDynamicGroup) != (spec.activation_group > 0)) {
+    return BadSpec(absl::StrCat("activation_group ", spec.activation_group,
+                                " must be positive with dynamic groups and 0 without"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateSpec(const QuantSpec& spec) {
+  const NumberFormat& weight = spec.weight;
+  if (!IsInteger(weight) && !IsSmallFloat(weight) && !IsWideFloat(weight)) {
+    return BadSpec(absl::StrCat("weight ", Describe(weight),
+                                " is neither an integer of 1 to 8 bits nor a known float"));
+  }
+  if (spec.scale.present() && !IsScale(spec.scale)) {
+    return BadSpec(absl::StrCat("scale ", Describe(spec.scale),
+                                " is none of f16, bf16, f32, e4m3, e5m2, e8m0"));
+  }
+  if (spec.scale_block_n < 0 || spec.scale_block_k < 0) {
+    return BadSpec(absl::StrCat("scale_block ", spec.scale_block_n, "x", spec.scale_block_k,
+                                " must not be negative"));
+  }
+  if (spec.zero_point > ZeroPointKind::kFloat) return BadSpec("zero_point is unknown");
+  if (spec.zero_point != ZeroPointKind::kNone && weight.kind != NumberKind::kInteger) {
+    return BadSpec("zero_point needs integer weights");
+  }
+  if (spec.secondary_scale > SecondaryScaleKind::kChannel) {
+    return BadSpec("secondary_scale is unknown");
+  }
+  if (spec.bias.present() && !IsWideFloat(spec.bias)) {
+    return BadSpec(absl::StrCat("bias ", Describe(spec.bias), " is none of f16, bf16, f32"));
+  }
+  return ValidateActivation(spec);
+}
+
+// Product of non-negative extents, or -1 when it does not fit.
+int64_t Product(std::initializer_list<int64_t> extents) {
+  int64_t product = 1;
+  for (const int64_t extent : extents) {
+    if (__builtin_mul_overflow(product, extent, &product)) return -1;
+  }
+  return product;
+}
+
+absl::Status ValidateSize(absl::string_view name, const Buffer& buffer,
+                          std::initializer_list<int64_t> extents) {
+  const int64_t expected = Product(extents);
+  if (expected >= 0 && static_cast<uint64_t>(expected) == buffer.size()) return absl::OkStatus();
+  return ShapeMismatch(absl::StrCat(name, " has ", buffer.size(), " bytes, expected ",
+                                    expected < 0 ? "more than 2^63" : absl::StrCat(expected)));
+}
+
+absl::Status ValidateSizes(const StandardTensor& tensor) {
+  const QuantSpec& spec = tensor.spec;
+  const auto [experts, n, k] = tensor.shape;
+  const int64_t rows = spec.ScaleRows(n);
+  const int64_t columns = tensor.scale_columns;
+  const auto bytes = [](const NumberFormat& format) -> int64_t { return format.bits / 8; };
+  const bool has_zero_points = spec.zero_point != ZeroPointKind::kNone;
+  const int64_t zero_point_bytes = spec.zero_point == ZeroPointKind::kInteger ? 2 : 4;
+  const bool static_activation = spec.activation_scale == ActivationScaleKind::kStaticTensor;
+  const int64_t secondary_columns = spec.secondary_scale == SecondaryScaleKind::kNone     ? 0
+                                    : spec.secondary_scale == SecondaryScaleKind::kTensor ? 1
+                                                                                          : n;
+  GEMMD_RETURN_IF_ERROR(ValidateSize("codes", tensor.codes, {experts, n, spec.RowWords(k), 4}));
+  GEMMD_RETURN_IF_ERROR(
+      ValidateSize("scales", tensor.scales, {experts, rows, columns, bytes(spec.scale)}));
+  GEMMD_RETURN_IF_ERROR(ValidateSize("zero_points", tensor.zero_points,
+                                     {has_zero_points, experts, rows, columns, zero_point_bytes}));
+  GEMMD_RETURN_IF_ERROR(
+      ValidateSize("secondary_scales", tensor.secondary_scales, {experts, secondary_columns, 4}));
+  GEMMD_RETURN_IF_ERROR(
+      ValidateSize("group_index", tensor.group_index, {spec.has_group_index, experts, k, 4}));
+  GEMMD_RETURN_IF_ERROR(ValidateSize("bias", tensor.bias, {experts, n, bytes(spec.bias)}));
+  return ValidateSize("activation_scale", tensor.activation_scale, {static_activation, experts, 4});
+}
+
+absl::Status ValidateShape(const StandardTensor& tensor) {
+  constexpr int64_t kLargestExtent = int64_t{1} << 40;  // row bits stay below 2^63
+  const auto [experts, n, k] = tensor.shape;
+  for (const auto& [name, extent] : {std::pair("experts", experts), {"n", n}, {"k", k}}) {
+    if (extent < 1 || extent > kLargestExtent) {
+      return ShapeMismatch(absl::StrCat(name, " is ", extent, ", expected 1 to 2^40"));
+    }
+  }
+  if (tensor.scale_columns < 1) {
+    return ShapeMismatch(
+        absl::StrCat("scale_columns is ", tensor.scale_columns, ", expected 1 or more"));
+  }
+  const int64_t columns = tensor.spec.ScaleColumns(k);
+  if (!tensor.spec.has_group_index && tensor.scale_columns != columns) {
+    return ShapeMismatch(absl::StrCat("scale_columns is ", tensor.scale_columns, ", expected ",
+                                      columns, " for k ", k, " in groups of ",
+                                      tensor.spec.scale_block_k));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateGroupIndex(const StandardTensor& tensor) {
+  for (size_t i = 0; i < tensor.group_index.size() / sizeof(int32_t); ++i) {
+    int32_t group;
+    std::memcpy(&group, tensor.group_index.data() + i * sizeof(group), sizeof(group));
+    if (group < 0 || group >= tensor.scale_columns) {
+      return BadSpec(absl::StrCat("group_index[", i, "] is ", group, ", expected 0 to ",
+                                  tensor.scale_columns - 1));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// 2^bits itself is allowed: some writers of zero points stored minus one produce it.
+absl::Status ValidateZeroPoints(const StandardTensor& tensor) {
+  if (tensor.spec.zero_point != ZeroPointKind::kInteger) return absl::OkStatus();
+  const int largest = 1 << tensor.spec.weight.bits;
+  for (size_t i = 0; i < tensor.zero_points.size() / sizeof(int16_t); ++i) {
+    int16_t zero_point;
+    std::memcpy(&zero_point, tensor.zero_points.data() + i * sizeof(zero_point),
+                sizeof(zero_point));
+    if (zero_point < 0 || zero_point > largest) {
+      return BadSpec(
+          absl::StrCat("zero_points[", i, "] is ", zero_point, ", expected 0 to ", largest));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateSpareBits(const StandardTensor& tensor) {
+  const int64_t words = tensor.spec.RowWords(tensor.shape.k);
+  const int used = static_cast<int>(tensor.shape.k * tensor.spec.weight.bits % 32);
+  if (used == 0) return absl::OkStatus();
+  for (int64_t row = 0; row < tensor.shape.experts * tensor.shape.n; ++row) {
+    uint32_t last;
+    std::memcpy(&last, tensor.codes.data() + ((row + 1) * words - 1) * sizeof(last), sizeof(last));
+    if (last >> used != 0) {
+      return BadSpec(
+          absl::StrCat("codes: the bits after the last code of row ", row, " are not 0"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Feeds the canonical byte stream of README.md to SHA-256.
+class DigestStream {
+ public:
+  DigestStream() : context_(EVP_MD_CTX_new(), &EVP_MD_CTX_free) {
+    Require(context_ != nullptr);
+    Require(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1);
+  }
+
+  void Bytes(const void* data, size_t size) {
+    Require(EVP_DigestUpdate(context_.get(), data, size) == 1);
+  }
+  void Number(int64_t value) {
+    std::array<unsigned char, 8> bytes;
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      bytes[i] = static_cast<unsigned char>(static_cast<uint64_t>(value) >> (8 * i));
+    }
+    Bytes(bytes.data(), bytes.size());
+  }
+  void Format(const NumberFormat& format) {
+    Number(static_cast<int64_t>(format.kind));
+    Number(format.bits);
+    Number(format.exponent_bits);
+    Number(format.mantissa_bits);
+    Number(static_cast<int64_t>(format.special));
+  }
+  void Tensor(const Buffer& buffer) {
+    Number(static_cast<int64_t>(buffer.size()));
+    Bytes(buffer.data(), buffer.size());
+  }
+
+  std::string Finish() {
+    std::array<unsigned char, EVP_MAX_MD_SIZE> hash;
+    unsigned size = 0;
+    Require(EVP_DigestFinal_ex(context_.get(), hash.data(), &size) == 1);
+    constexpr char kDigits[] = "0123456789abcdef";
+    std::string hex;
+    for (unsigned i = 0; i < size; ++i) {
+      hex.push_back(kDigits[hash[i] >> 4]);
+      hex.push_back(kDigits[hash[i] & 15]);
+    }
+    return hex;
+  }
+
+ private:
+  // SHA-256 fails only without memory.
+  static void Require(bool condition) {
+    if (condition) return;
+    std::fputs("SHA-256 is not available: out of memory, or OpenSSL without it\n", stderr);
+    std::abort();
+  }
+
+  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
+};
+
+void DigestSpec(const QuantSpec& spec, DigestStream& stream) {
+  stream.Format(spec.weight);
+  stream.Format(spec.scale);
+  stream.Number(spec.scale_block_n);
+  stream.Number(spec.scale_block_k);
+  stream.Number(static_cast<int64_t>(spec.zero_point));
+  stream.Number(static_cast<int64_t>(spec.secondary_scale));
+  stream.Number(spec.has_group_index);
+  stream.Format(spec.bias);
+  stream.Format(spec.activation);
+  stream.Number(static_cast<int64_t>(spec.activation_scale));
+  stream.Number(spec.activation_group);
+}
+
+}  // namespace
+
+int64_t StandardTensor::total_bytes() const {
+  size_t total = 0;
+  for (const Buffer* buffer :
+       {&codes, &scales, &zero_points, &secondary_scales, &group_index, &bias, &activation_scale}) {
+    total += buffer->size();
+  }
+  return static_cast<int64_t>(total);
+}
+
+absl::Status Validate(const StandardTensor& tensor) {
+  GEMMD_RETURN_IF_ERROR(ValidateSpec(tensor.spec));
+  GEMMD_RETURN_IF_ERROR(ValidateShape(tensor));
+  GEMMD_RETURN_IF_ERROR(ValidateSizes(tensor));
+  GEMMD_RETURN_IF_ERROR(ValidateGroupIndex(tensor));
+  GEMMD_RETURN_IF_ERROR(ValidateZeroPoints(tensor));
+  return ValidateSpareBits(tensor);
+}
+
+std::string Digest(const StandardTensor& tensor) {
+  constexpr char kMagic[] = "gemmd.StandardTensor.1";  // 22 characters and the final 0
+  DigestStream stream;
+  stream.Bytes(kMagic, sizeof(kMagic));
+  DigestSpec(tensor.spec, stream);
+  stream.Number(tensor.shape.experts);
+  stream.Number(tensor.shape.n);
+  stream.Number(tensor.shape.k);
+  stream.Number(tensor.scale_columns);
+  stream.Number(tensor.gate_up_interleaved);
+  for (const Buffer* buffer :
+       {&tensor.codes, &tensor.scales, &tensor.zero_points, &tensor.secondary_scales,
+        &tensor.group_index, &tensor.bias, &tensor.activation_scale}) {
+    stream.Tensor(*buffer);
+  }
+  return stream.Finish();
+}
+
+}  // namespace gemmd

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Copies golden vectors of checkpoint readers into this folder.
+
+usage: make_checkpoints.py FOLDER_OF_VECTORS
+
+Writes checkpoints/<case>/{config.json,model.safetensors,expected.safetensors}, checkpoints/cases.json,
+codes/, resolve/, mutations.json and the table of README.md. Only the standard library is needed.
+"""
+
+import json
+import pathlib
+import shutil
+import struct
+import sys
+
+HERE = pathlib.Path(__file__).parent
+METHODS = ("gptq", "awq", "compressed-tensors", "fp8", "mxfp4")
+# Kept of every expectation; codes and the exporters' 16-bit results follow from these.
+KEPT = ("weight_f32", "bias")
+# Cases that are not read bit for bit, and what our readers do instead.
+OUTCOMES = {
+    "awq_gemv_g128_reject_or_read": "UNSUPPORTED_FORMAT",
+    "ct_mxfp4_pre014_bias125": "UNSUPPORTED_FORMAT",
+    "gptq_v1_autogptq_b4_zero0_writerbug": "word rule",
+}
+TABLE_START = "| case | writer | commit | seed | expectation by | outcome |\n|---|---|---|---|---|---|\n"
+
+
+def read_safetensors(path):
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    header.pop("__metadata__", None)
+    start = 8 + length
+    return {
+        name: (entry["dtype"], entry["shape"], data[start + entry["data_offsets"][0] : start + entry["data_offsets"][1]])
+        for name, entry in header.items()
+    }
+
+
+def write_safetensors(path, tensors):
+    header, body = {}, b""
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+def copy_case(vectors, description):
+    case = description["case"]
+    folder = HERE / "checkpoints" / case
+    folder.mkdir(parents=True, exist_ok=True)
+    config = dict(description.get("model_config", {}), **description["config"])
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    write_safetensors(folder / "model.safetensors", read_safetensors(vectors / f"{case}.safetensors"))
+    expected = read_safetensors(vectors / f"{case}.expected.safetensors")
+    kept = {name: tensor for name, tensor in expected.items() if name.rsplit(".", 1)[-1] in KEPT}
+    write_safetensors(folder / "expected.safetensors", kept)
+    return {
+        "zero_sign": "ignore" if description["zero_sign"].startswith("ignore") else "exact",
+        "outcome": OUTCOMES.get(case, "exact"),
+        "provenance": description["provenance"],
+    }
+
+
+def is_ours(description):
+    quantization = description.get("config", {}).get("quantization_config", {})
+    return "tensors" in description and quantization.get("quant_method") in METHODS
+
+
+def write_table(cases):
+    readme = HERE / "README.md"
+    text = readme.read_text()
+    rows = ""
+    for case, facts in sorted(cases.items()):
+        source = facts["provenance"]
+        cells = [case, source["writer"], source["commit"], str(source["seed"]), source["reader"], facts["outcome"]]
+        rows += "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+    readme.write_text(text[: text.index(TABLE_START) + len(TABLE_START)] + rows)
+
+
+def main():
+    vectors = pathlib.Path(sys.argv[1])
+    shutil.rmtree(HERE / "checkpoints", ignore_errors=True)
+    cases = {}
+    for path in sorted(vectors.glob("*.json")):
+        description = json.loads(path.read_text())
+        if is_ours(description):
+            cases[description["case"]] = copy_case(vectors, description)
+    facts = {case: {key: all_facts[key] for key in ("zero_sign", "outcome")} for case, all_facts in cases.items()}
+    (HERE / "checkpoints" / "cases.json").write_text(json.dumps(facts, indent=1) + "\n")
+    mutations = json.loads((vectors / "reject_mutations.json").read_text())
+    mutations["cases"] = [case for case in mutations["cases"] if case["base"] in cases]
+    (HERE / "mutations.json").write_text(json.dumps(mutations, indent=1) + "\n")
+    for folder, pattern in (("codes", "codes/*.json"), ("resolve", "resolve_*.json")):
+        (HERE / folder).mkdir(exist_ok=True)
+        for path in vectors.glob(pattern):
+            if "fnuz" not in path.name:  # types that no reader here takes
+                text = json.dumps(json.loads(path.read_text()), separators=(",", ":"))
+                (HERE / folder / path.name).write_text(text + "\n")
+    write_table(cases)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,8 +2,8 @@
 // Layout  `directory` holds config.json (quantization_config) and model.safetensors, or
 //         model.safetensors.index.json with its shards.
 // Errors  NotFound CHECKPOINT_NOT_FOUND, MODULE_NOT_FOUND; PermissionDenied PATH_NOT_ALLOWED;
-//         InvalidArgument BAD_CHECKPOINT (damaged file, missing, extra or mis-shaped tensor: the message
-//         names file, module, tensor, expected and got); Unimplemented UNSUPPORTED_FORMAT.
+//         InvalidArgument BAD_CHECKPOINT (damaged file, missing, extra or mis-shaped tensor: the
+//         message names file, module, tensor, expected and got); Unimplemented UNSUPPORTED_FORMAT.
 // Threads ReadLayer is a pure function of the files.
 // Source  One reader per exporter: core/checkpoint/README.md.
 #ifndef GEMMD_CORE_CHECKPOINT_CHECKPOINT_H_
@@ -22,7 +22,7 @@ namespace gemmd {
 
 struct CheckpointLayer {
   StandardTensor tensor;
-  std::string format;  // "gptq", "awq", "compressed-tensors", "fp8", "mxfp4"
+  std::string format;  // "gptq", "awq", "compressed-tensors", "fp8", "mxfp4", "unquantized"
 };
 
 // Called with (bytes done, bytes total); returns false to cancel (Cancelled).
@@ -32,13 +32,17 @@ using ProgressFunction = std::function<bool(uint64_t, uint64_t)>;
 absl::StatusOr<std::filesystem::path> ResolveCheckpointPath(
     const std::string& path, const std::vector<std::filesystem::path>& roots);
 
-// Reads `module` of the checkpoint in `directory` (already resolved).
+// Reads `module` of the checkpoint in `directory` (already resolved); a linear that the config leaves out
+// of quantization comes as its 16- or 32-bit weights. A file of the directory that
+// is a symbolic link must lead to a file in the directory or in one of `roots`.
 absl::StatusOr<CheckpointLayer> ReadLayer(const std::filesystem::path& directory,
                                           const std::string& module,
-                                          const ProgressFunction& progress = nullptr);
+                                          const ProgressFunction& progress = nullptr,
+                                          const std::vector<std::filesystem::path>& roots = {});
 
 // Names of the quantized modules in the checkpoint, sorted.
-absl::StatusOr<std::vector<std::string>> ListModules(const std::filesystem::path& directory);
+absl::StatusOr<std::vector<std::string>> ListModules(
+    const std::filesystem::path& directory, const std::vector<std::filesystem::path>& roots = {});
 
 }  // namespace gemmd
 

@@ -1,0 +1,155 @@
+#include "core/checkpoint/checkpoint_files.h"
+
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/checkpoint/errors.h"
+#include "core/checkpoint/paths.h"
+
+namespace gemmd {
+namespace {
+
+constexpr char kSingleFile[] = "model.safetensors";
+constexpr char kIndexFile[] = "model.safetensors.index.json";
+constexpr uintmax_t kLargestJson = 64 << 20;
+
+absl::Status NotFound(absl::string_view message) {
+  return Error(absl::StatusCode::kNotFound, "CHECKPOINT_NOT_FOUND", message);
+}
+
+// A shard is named by a plain file name: an index must not lead elsewhere.
+bool IsPlainFileName(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
+}
+
+}  // namespace
+
+template <typename J>
+absl::StatusOr<J> CheckpointFiles::ReadJson(const std::string& name) const {
+  GEMMD_ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(name));
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) {
+    return BadCheckpoint(absl::StrCat(name, ": not a regular file"));
+  }
+  const uintmax_t size = std::filesystem::file_size(path, error);
+  if (error || size > kLargestJson) {
+    return BadCheckpoint(absl::StrCat(name, ": cannot be read, or is larger than ", kLargestJson));
+  }
+  std::ifstream stream(path, std::ios::binary);
+  std::string text(size, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(size));
+  if (static_cast<uintmax_t>(stream.gcount()) != size) {
+    return BadCheckpoint(absl::StrCat(name, ": became shorter while it was read"));
+  }
+  auto document = ParseJsonObject<J>(text);
+  if (!document.ok()) return Annotate(document.status(), name);
+  return document;
+}
+
+absl::StatusOr<std::unique_ptr<CheckpointFiles>> CheckpointFiles::Open(
+    const std::filesystem::path& directory, const std::vector<std::filesystem::path>& roots) {
+  std::error_code error;
+  const std::filesystem::path canonical = std::filesystem::canonical(directory, error);
+  if (error || !std::filesystem::is_directory(canonical, error)) {
+    return NotFound(absl::StrCat("\"", directory.string(), "\" is not a directory"));
+  }
+  std::vector<std::filesystem::path> canonical_roots;
+  for (const std::filesystem::path& root : roots) {
+    std::filesystem::path canonical_root = std::filesystem::canonical(root, error);
+    if (!error) canonical_roots.push_back(std::move(canonical_root));
+  }
+  std::unique_ptr<CheckpointFiles> files(
+      new CheckpointFiles(canonical, std::move(canonical_roots)));
+  GEMMD_RETURN_IF_ERROR(files->ReadConfig());
+  GEMMD_RETURN_IF_ERROR(files->ReadIndex());
+  return files;
+}
+
+absl::StatusOr<const SafetensorsFile*> CheckpointFiles::Shard(const std::string& name) {
+  const auto found = shards_.find(name);
+  if (found != shards_.end()) return found->second.get();
+  GEMMD_ASSIGN_OR_RETURN(const bool exists, Exists(name));
+  if (!exists) return BadCheckpoint(absl::StrCat("shard ", name, " of the index does not exist"));
+  GEMMD_ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(name));
+  auto shard = SafetensorsFile::Open(path, name);
+  if (!shard.ok()) return shard.status();
+  return shards_.emplace(name, *std::move(shard)).first->second.get();
+}
+
+absl::Status CheckpointFiles::ReadConfig() {
+  GEMMD_ASSIGN_OR_RETURN(const bool exists, Exists("config.json"));
+  if (!exists) {
+    return NotFound(absl::StrCat("\"", directory_.string(), "\" holds no config.json"));
+  }
+  GEMMD_ASSIGN_OR_RETURN(const Json config, ReadJson<Json>("config.json"));
+  const Json* quantization = FindField(config, {"quantization_config", "compression_config"});
+  if (quantization != nullptr) {
+    if (!quantization->is_object())
+      return BadCheckpoint("config.json: quantization_config is no object");
+    quantization_config_ = *quantization;
+    return absl::OkStatus();
+  }
+  GEMMD_ASSIGN_OR_RETURN(const bool older_gptq, Exists("quantize_config.json"));
+  if (!older_gptq) {
+    return UnsupportedFormat(
+        "config.json has no quantization_config: the checkpoint is not quantized");
+  }
+  GEMMD_ASSIGN_OR_RETURN(quantization_config_, ReadJson<Json>("quantize_config.json"));
+  if (FindField(quantization_config_, {"quant_method"}) == nullptr) {
+    quantization_config_["quant_method"] = "gptq";
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointFiles::ReadIndex() {
+  GEMMD_ASSIGN_OR_RETURN(const bool sharded, Exists(kIndexFile));
+  if (!sharded) {
+    GEMMD_ASSIGN_OR_RETURN(const bool single, Exists(kSingleFile));
+    if (!single) {
+      return NotFound(absl::StrCat("\"", directory_.string(), "\" holds neither ", kSingleFile,
+                                   " nor ", kIndexFile));
+    }
+    GEMMD_ASSIGN_OR_RETURN(const SafetensorsFile* file, Shard(kSingleFile));
+    for (const auto& [name, tensor] : file->tensors()) index_.emplace(name, kSingleFile);
+    return absl::OkStatus();
+  }
+  GEMMD_ASSIGN_OR_RETURN(const JsonTable document, ReadJson<JsonTable>(kIndexFile));
+  const JsonTable* weight_map = FindField(document, {"weight_map"});
+  if (weight_map == nullptr || !weight_map->is_object()) {
+    return BadCheckpoint(absl::StrCat(kIndexFile, ": weight_map is missing"));
+  }
+  for (const auto& [tensor, shard] : weight_map->items()) {
+    if (!shard.is_string() || !IsPlainFileName(shard.get_ref<const std::string&>())) {
+      return BadCheckpoint(absl::StrCat(kIndexFile, ": tensor ", tensor,
+                                        ": expected the name of a file in the same directory"));
+    }
+    index_.emplace(tensor, shard.get<std::string>());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> CheckpointFiles::Exists(const std::string& name) const {
+  std::error_code error;
+  const auto status = std::filesystem::status(directory_ / name, error);
+  if (status.type() == std::filesystem::file_type::not_found) return false;
+  if (error) return BadCheckpoint(absl::StrCat(name, ": ", error.message()));
+  return true;
+}
+
+absl::StatusOr<std::filesystem::path> CheckpointFiles::Resolve(const std::string& name) const {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::canonical(directory_ / name, error);
+  if (error) return BadCheckpoint(absl::StrCat(name, ": ", error.message()));
+  if (IsInside(path, directory_)) return path;
+  for (const std::filesystem::path& root : roots_) {
+    if (IsInside(path, root)) return path;
+  }
+  return Error(absl::StatusCode::kPermissionDenied, "PATH_NOT_ALLOWED",
+               absl::StrCat(name, " is a link to a file outside the directories that may be read"));
+}
+
+}  // namespace gemmd

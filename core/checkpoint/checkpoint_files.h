@@ -1,0 +1,54 @@
+// What    The files of one checkpoint directory: its config, and which shard holds which tensor.
+// Layout  config.json (quantization_config), or beside it quantize_config.json of older GPTQ
+// exports;
+//         model.safetensors, or model.safetensors.index.json and its shards.
+// Errors  NotFound CHECKPOINT_NOT_FOUND; InvalidArgument BAD_CHECKPOINT; PermissionDenied
+//         PATH_NOT_ALLOWED for a file whose symbolic links lead out of the directory and the roots.
+// Threads Not thread-safe: shards are opened on first use.
+#ifndef GEMMD_CORE_CHECKPOINT_CHECKPOINT_FILES_H_
+#define GEMMD_CORE_CHECKPOINT_CHECKPOINT_FILES_H_
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/checkpoint/json.h"
+#include "core/checkpoint/safetensors.h"
+
+namespace gemmd {
+
+class CheckpointFiles {
+ public:
+  static absl::StatusOr<std::unique_ptr<CheckpointFiles>> Open(
+      const std::filesystem::path& directory, const std::vector<std::filesystem::path>& roots);
+
+  const Json& quantization_config() const { return quantization_config_; }
+  // Tensor name -> file name, for every tensor of the checkpoint.
+  const std::map<std::string, std::string>& index() const { return index_; }
+  // The opened shard `name`.
+  absl::StatusOr<const SafetensorsFile*> Shard(const std::string& name);
+
+ private:
+  CheckpointFiles(std::filesystem::path directory, std::vector<std::filesystem::path> roots)
+      : directory_(std::move(directory)), roots_(std::move(roots)) {}
+
+  absl::Status ReadConfig();
+  absl::Status ReadIndex();
+  absl::StatusOr<bool> Exists(const std::string& name) const;
+  absl::StatusOr<std::filesystem::path> Resolve(const std::string& name) const;
+  template <typename J>
+  absl::StatusOr<J> ReadJson(const std::string& name) const;
+
+  std::filesystem::path directory_;
+  std::vector<std::filesystem::path> roots_;
+  Json quantization_config_;
+  std::map<std::string, std::string> index_;
+  std::map<std::string, std::unique_ptr<SafetensorsFile>> shards_;
+};
+
+}  // namespace gemmd
+
+#endif  // GEMMD_CORE_CHECKPOINT_CHECKPOINT_FILES_H_

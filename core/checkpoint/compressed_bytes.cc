@@ -1,0 +1,177 @@
+// What    compressed-tensors with one byte per weight (int8, fp8, mxfp8) and with two e2m1 codes to
+// a byte
+//         (nvfp4, mxfp4).
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/checkpoint/compressed_tensors.h"
+#include "core/checkpoint/errors.h"
+#include "core/checkpoint/reader_parts.h"
+#include "core/quant/reference.h"
+
+namespace gemmd {
+namespace {
+
+constexpr char kWeight[] = ".weight";
+constexpr char kPacked[] = ".weight_packed";
+constexpr char kScale[] = ".weight_scale";
+constexpr int64_t kMxBlock = 32;
+constexpr int64_t kNvfp4Block = 16;
+constexpr int64_t kMxfp4BiasFixed = 14;  // before version 0.14 MXFP4 exponents were stored minus 2
+
+// Two's complement -> offset binary: the value plus 128.
+void FlipSigns(Buffer& bytes) {
+  for (std::byte& byte : bytes) byte ^= std::byte{0x80};
+}
+
+absl::StatusOr<TensorInfo> RequireWeight(const ModuleTensors& tensors, const char* key,
+                                         bool& stacked) {
+  const TensorInfo* stored = tensors.Find(key);
+  stacked = stored != nullptr && stored->shape.size() == 3;
+  return tensors.Require(key, stacked ? 3 : 2);
+}
+
+LayerShape ShapeOf(const TensorInfo& info, int64_t codes_per_element) {
+  const size_t rank = info.shape.size();
+  return {rank == 3 ? info.shape[0] : 1, info.shape[rank - 2],
+          info.shape[rank - 1] * codes_per_element};
+}
+
+absl::Status ReadByteZeroPoints(const std::vector<Shape>& shapes, ModuleTensors& tensors,
+                                StandardTensor& tensor) {
+  constexpr char kKey[] = ".weight_zero_point";
+  GEMMD_ASSIGN_OR_RETURN(const TensorData data, tensors.Read(kKey, {"I8"}, shapes));
+  tensor.spec.zero_point = ZeroPointKind::kInteger;
+  tensor.zero_points.resize(data.bytes.size() * sizeof(int16_t));
+  for (size_t i = 0; i < data.bytes.size(); ++i) {
+    const int16_t value = static_cast<int16_t>(data.at<int8_t>(static_cast<int64_t>(i)) + 128);
+    std::memcpy(tensor.zero_points.data() + i * sizeof(value), &value, sizeof(value));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadIntegerCodes(const TensorInfo& info, ModuleTensors& tensors,
+                              StandardTensor& tensor) {
+  GEMMD_ASSIGN_OR_RETURN(TensorData codes, tensors.Read(kWeight, {"I8"}, {info.shape}));
+  FlipSigns(codes.bytes);
+  tensor.codes = PadRows(std::move(codes.bytes), tensor.shape.k);
+  tensor.spec.weight = IntegerFormat(8);
+  return absl::OkStatus();
+}
+
+absl::Status ReadFloatCodes(const TensorInfo& info, ModuleTensors& tensors,
+                            StandardTensor& tensor) {
+  GEMMD_ASSIGN_OR_RETURN(TensorData codes, tensors.Read(kWeight, {"F8_E4M3"}, {info.shape}));
+  tensor.spec.weight = kFloat8E4M3;
+  GEMMD_RETURN_IF_ERROR(CheckFinite(tensors, kWeight, kFloat8E4M3, codes.bytes));
+  tensor.codes = PadRows(std::move(codes.bytes), tensor.shape.k);
+  return absl::OkStatus();
+}
+
+absl::Status CheckGroup(const CompressedScheme& scheme, int64_t expected) {
+  const bool grouped = scheme.strategy == "group" || scheme.strategy == "tensor_group";
+  if (grouped && scheme.group_size == expected) return absl::OkStatus();
+  return UnsupportedFormat(absl::StrCat("compressed-tensors ", scheme.format, " with strategy \"",
+                                        scheme.strategy, "\" and group_size ", scheme.group_size,
+                                        " is not read: groups of ", expected, " are"));
+}
+
+// fl32(scale / global): the reference divides, and multiplying by a rounded reciprocal is not the
+// same.
+absl::Status FoldGlobalScales(const TensorData& scales, const TensorData& global, int64_t experts,
+                              StandardTensor& tensor) {
+  const auto count = static_cast<int64_t>(scales.bytes.size());
+  tensor.scales.resize(count * sizeof(float));
+  for (int64_t i = 0; i < count; ++i) {
+    const auto scale = static_cast<float>(DecodeNumber(kFloat8E4M3, scales.at<uint8_t>(i)));
+    const float folded = scale / global.at<float>(i / (count / experts));
+    std::memcpy(tensor.scales.data() + i * sizeof(folded), &folded, sizeof(folded));
+  }
+  tensor.spec.scale = kFloat32;
+  return absl::OkStatus();
+}
+
+absl::Status ReadNvfp4Scales(const std::vector<Shape>& shapes, bool stacked, ModuleTensors& tensors,
+                             StandardTensor& tensor) {
+  const int64_t experts = tensor.shape.experts;
+  const std::vector<Shape> global_shapes =
+      stacked ? std::vector<Shape>{{experts}, {experts, 1}} : std::vector<Shape>{{1}, {}};
+  GEMMD_ASSIGN_OR_RETURN(const TensorData scales, ReadScales(tensors, kScale, {"F8_E4M3"}, shapes,
+                                                             ScaleSign::kPositiveOrZero));
+  GEMMD_ASSIGN_OR_RETURN(
+      const TensorData global,
+      ReadScales(tensors, ".weight_global_scale", {"F32"}, global_shapes, ScaleSign::kPositive));
+  return FoldGlobalScales(scales, global, experts, tensor);
+}
+
+absl::Status ReadExponentScales(const std::vector<Shape>& shapes, ModuleTensors& tensors,
+                                StandardTensor& tensor) {
+  GEMMD_ASSIGN_OR_RETURN(TensorData scales, ReadExponents(tensors, kScale, shapes));
+  tensor.spec.scale = kFloat8E8M0;
+  tensor.scales = std::move(scales.bytes);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<StandardTensor> ReadByteWeights(const CompressedScheme& scheme,
+                                               ModuleTensors& tensors) {
+  const bool is_float = scheme.type == "float";
+  const bool is_mx = scheme.format == "mxfp8-quantized";
+  if (scheme.bits != 8 || scheme.activation_order) {
+    return UnsupportedFormat(absl::StrCat("compressed-tensors ", scheme.format, " with num_bits ",
+                                          scheme.bits, " or actorder is not read: 8 bits are"));
+  }
+  if (is_mx) GEMMD_RETURN_IF_ERROR(CheckGroup(scheme, kMxBlock));
+  bool stacked = false;
+  GEMMD_ASSIGN_OR_RETURN(const TensorInfo info, RequireWeight(tensors, kWeight, stacked));
+  StandardTensor tensor;
+  tensor.shape = ShapeOf(info, 1);
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<Shape> shapes,
+                         ScaleShapes(scheme, tensors, stacked, tensor));
+  GEMMD_RETURN_IF_ERROR(is_float ? ReadFloatCodes(info, tensors, tensor)
+                                 : ReadIntegerCodes(info, tensors, tensor));
+  if (is_mx) {
+    GEMMD_RETURN_IF_ERROR(ReadExponentScales(shapes, tensors, tensor));
+    return tensor;
+  }
+  const ScaleSign sign = is_float ? ScaleSign::kPositive : ScaleSign::kAny;
+  GEMMD_ASSIGN_OR_RETURN(TensorData scales,
+                         ReadScales(tensors, kScale, {"F16", "BF16", "F32"}, shapes, sign));
+  tensor.spec.scale = FormatOfDtype(scales.info.dtype);
+  tensor.scales = std::move(scales.bytes);
+  if (!scheme.symmetric) GEMMD_RETURN_IF_ERROR(ReadByteZeroPoints(shapes, tensors, tensor));
+  return tensor;
+}
+
+absl::StatusOr<StandardTensor> ReadPackedFloats(const CompressedScheme& scheme,
+                                                ModuleTensors& tensors) {
+  const bool is_nvfp4 = scheme.format == "nvfp4-pack-quantized";
+  const int64_t block = is_nvfp4 ? kNvfp4Block : kMxBlock;
+  GEMMD_RETURN_IF_ERROR(CheckGroup(scheme, block));
+  if (!is_nvfp4 && scheme.version > 0 && scheme.version < kMxfp4BiasFixed) {
+    return UnsupportedFormat(
+        "compressed-tensors mxfp4-pack-quantized written before version 0.14 is not read: its "
+        "exponents "
+        "are 2 too small");
+  }
+  bool stacked = false;
+  GEMMD_ASSIGN_OR_RETURN(const TensorInfo info, RequireWeight(tensors, kPacked, stacked));
+  StandardTensor tensor;
+  tensor.shape = ShapeOf(info, 2);
+  if (tensor.shape.k % block != 0) {
+    return tensors.Bad(kPacked,
+                       absl::StrCat("K is ", tensor.shape.k, ", expected a multiple of ", block));
+  }
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<Shape> shapes,
+                         ScaleShapes(scheme, tensors, stacked, tensor));
+  GEMMD_ASSIGN_OR_RETURN(TensorData codes, tensors.Read(kPacked, {"U8"}, {info.shape}));
+  tensor.spec.weight = kFloat4E2M1;
+  tensor.codes = std::move(codes.bytes);
+  GEMMD_RETURN_IF_ERROR(is_nvfp4 ? ReadNvfp4Scales(shapes, stacked, tensors, tensor)
+                                 : ReadExponentScales(shapes, tensors, tensor));
+  return tensor;
+}
+
+}  // namespace gemmd

@@ -1,0 +1,182 @@
+// What    Parsing of compressed-tensors configs.
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "core/checkpoint/compressed_tensors.h"
+#include "core/checkpoint/errors.h"
+#include "core/checkpoint/reader_parts.h"
+
+namespace gemmd {
+namespace {
+
+// major * 1000 + minor of "0.18.1.dev0"; 0 when it is absent or says something else.
+absl::StatusOr<int64_t> ParseVersion(const Json& config) {
+  GEMMD_ASSIGN_OR_RETURN(const std::string text, NameField(config, {"version"}, ""));
+  int major = 0;
+  int minor = 0;
+  if (std::sscanf(text.c_str(), "%4d.%4d", &major, &minor) != 2 || major < 0 || minor < 0) return 0;
+  return major * 1000 + minor;
+}
+
+absl::Status ParseBlock(const Json& weights, CompressedScheme& scheme) {
+  const Json* block = FindField(weights, {"block_structure"});
+  if (block == nullptr)
+    return BadCheckpoint("\"block_structure\" is missing, expected with strategy block");
+  int rows = 0;
+  int columns = 0;
+  if (block->is_string()) {  // older files: "128x128"
+    std::sscanf(block->get_ref<const std::string&>().c_str(), "%9dx%9d", &rows, &columns);
+  } else if (block->is_array() && block->size() == 2 && (*block)[0].is_number_unsigned() &&
+             (*block)[1].is_number_unsigned()) {
+    rows = (*block)[0].get<int>();
+    columns = (*block)[1].get<int>();
+  }
+  if (rows < 1 || columns < 1)
+    return BadCheckpoint("\"block_structure\": expected two positive numbers");
+  scheme.block_n = rows;
+  scheme.block_k = columns;
+  return absl::OkStatus();
+}
+
+// actorder: null, false, "weight" and "static" leave ordinary groups; "group", "dynamic" and true
+// come with an index.
+absl::Status ParseActivationOrder(const Json& weights, CompressedScheme& scheme) {
+  const Json* order = FindField(weights, {"actorder"});
+  if (order == nullptr) return absl::OkStatus();
+  if (order->is_boolean()) {
+    scheme.activation_order = order->get<bool>();
+    return absl::OkStatus();
+  }
+  GEMMD_ASSIGN_OR_RETURN(const std::string name, NameField(weights, {"actorder"}, ""));
+  scheme.activation_order = name == "group" || name == "dynamic";
+  if (scheme.activation_order || name == "weight" || name == "static") return absl::OkStatus();
+  return UnsupportedFormat(absl::StrCat("compressed-tensors actorder \"", name, "\" is not read"));
+}
+
+absl::Status ParseWeights(const Json& weights, CompressedScheme& scheme) {
+  GEMMD_ASSIGN_OR_RETURN(const int64_t bits, IntegerField(weights, {"num_bits"}, 8));
+  GEMMD_ASSIGN_OR_RETURN(scheme.type, NameField(weights, {"type"}, "int"));
+  GEMMD_ASSIGN_OR_RETURN(scheme.symmetric, BoolField(weights, {"symmetric"}, true));
+  GEMMD_ASSIGN_OR_RETURN(scheme.group_size, IntegerField(weights, {"group_size"}, 0));
+  GEMMD_ASSIGN_OR_RETURN(scheme.strategy, NameField(weights, {"strategy"},
+                                                    scheme.group_size > 0 ? "group" : "tensor"));
+  if (bits < 1 || bits > 8) {
+    return UnsupportedFormat(
+        absl::StrCat("compressed-tensors num_bits ", bits, " is not read: 1 to 8 are"));
+  }
+  scheme.bits = static_cast<int>(bits);
+  if (scheme.type == "float" && !scheme.symmetric) {
+    return UnsupportedFormat("compressed-tensors asymmetric floats are not read");
+  }
+  if (scheme.strategy == "block") GEMMD_RETURN_IF_ERROR(ParseBlock(weights, scheme));
+  const bool grouped = scheme.strategy == "group" || scheme.strategy == "tensor_group";
+  if (grouped && (scheme.group_size < 1 || scheme.group_size > int64_t{1} << 40)) {
+    return BadCheckpoint(absl::StrCat("\"group_size\": expected a positive number with strategy ",
+                                      scheme.strategy, ", got ", scheme.group_size));
+  }
+  return ParseActivationOrder(weights, scheme);
+}
+
+// Which tensors of activation scales a module must have.
+absl::Status ParseInputs(const Json& group, CompressedScheme& scheme) {
+  const Json* inputs = FindField(group, {"input_activations"});
+  if (inputs == nullptr) return absl::OkStatus();
+  const Json* dynamic = FindField(*inputs, {"dynamic"});
+  if (dynamic != nullptr && dynamic->is_string()) {  // "local"
+    scheme.input_scales.push_back(".input_global_scale");
+    return absl::OkStatus();
+  }
+  GEMMD_ASSIGN_OR_RETURN(const bool is_dynamic, BoolField(*inputs, {"dynamic"}, false));
+  if (is_dynamic) return absl::OkStatus();
+  scheme.input_scales.push_back(".input_scale");
+  GEMMD_ASSIGN_OR_RETURN(const bool symmetric, BoolField(*inputs, {"symmetric"}, true));
+  if (!symmetric) scheme.input_zero_points.push_back(".input_zero_point");
+  return absl::OkStatus();
+}
+
+// Storage or transforms that change the meaning of the weights.
+absl::Status RejectTransforms(const Json& config) {
+  const Json* sparsity = FindField(config, {"sparsity_config"});
+  if (sparsity != nullptr && !sparsity->empty()) {
+    GEMMD_ASSIGN_OR_RETURN(const std::string format, NameField(*sparsity, {"format"}, "unknown"));
+    if (format != "dense") {
+      return UnsupportedFormat(
+          absl::StrCat("compressed-tensors sparsity format \"", format, "\" is not read"));
+    }
+  }
+  const Json* transform = FindField(config, {"transform_config"});
+  if (transform != nullptr && !transform->empty()) {
+    return UnsupportedFormat("compressed-tensors transform_config (rotations) is not read");
+  }
+  GEMMD_ASSIGN_OR_RETURN(const std::string status,
+                         NameField(config, {"quantization_status"}, "compressed"));
+  if (status != "compressed") {
+    return UnsupportedFormat(absl::StrCat("compressed-tensors quantization_status \"", status,
+                                          "\" is not read: compressed is"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<CompressedScheme> ParseCompressedScheme(const Json& config, const Json& group) {
+  GEMMD_RETURN_IF_ERROR(RejectTransforms(config));
+  CompressedScheme scheme;
+  GEMMD_ASSIGN_OR_RETURN(scheme.version, ParseVersion(config));
+  GEMMD_ASSIGN_OR_RETURN(const std::string global_format, NameField(config, {"format"}, ""));
+  GEMMD_ASSIGN_OR_RETURN(const std::string group_format, NameField(group, {"format"}, ""));
+  // The global format says mixed-precision, or the same as the group's own.
+  const bool agree = group_format.empty() || global_format.empty() ||
+                     global_format == "mixed-precision" || global_format == group_format;
+  if (!agree) {
+    return UnsupportedFormat(absl::StrCat("compressed-tensors format \"", global_format,
+                                          "\" with a group of format \"", group_format,
+                                          "\" is not read"));
+  }
+  scheme.format = group_format.empty() ? global_format : group_format;
+  const Json* weights = FindField(group, {"weights"});
+  if (weights == nullptr || !weights->is_object()) {
+    return BadCheckpoint("config group without \"weights\"");
+  }
+  GEMMD_RETURN_IF_ERROR(ParseWeights(*weights, scheme));
+  GEMMD_RETURN_IF_ERROR(ParseInputs(group, scheme));
+  return scheme;
+}
+
+absl::StatusOr<std::vector<Shape>> ScaleShapes(const CompressedScheme& scheme,
+                                               const ModuleTensors& tensors, bool stacked,
+                                               StandardTensor& tensor) {
+  const auto [experts, n, k] = tensor.shape;
+  std::vector<Shape> shapes;
+  QuantSpec& spec = tensor.spec;
+  spec.scale_block_n = 1;
+  spec.scale_block_k = 0;
+  if (scheme.strategy == "tensor") {
+    spec.scale_block_n = 0;
+    shapes = stacked ? std::vector<Shape>{{1}, {1, 1}} : std::vector<Shape>{{}, {1}};
+    if (stacked) shapes.insert(shapes.begin(), Shape{});
+  } else if (scheme.strategy == "channel") {
+    shapes = {{n}, {n, 1}};
+  } else if (scheme.strategy == "group" || scheme.strategy == "tensor_group") {
+    if (k >= scheme.group_size && k % scheme.group_size != 0) {
+      return tensors.Bad(
+          absl::StrCat("K is ", k, ", expected a multiple of group_size ", scheme.group_size));
+    }
+    spec.scale_block_k = scheme.group_size;
+    shapes = {{n, spec.ScaleColumns(k)}};
+  } else if (scheme.strategy == "block") {
+    spec.scale_block_n = scheme.block_n;
+    spec.scale_block_k = scheme.block_k;
+    shapes = {{spec.ScaleRows(n), spec.ScaleColumns(k)}};
+  } else {
+    return UnsupportedFormat(absl::StrCat("compressed-tensors strategy \"", scheme.strategy,
+                                          "\" is not read for weights"));
+  }
+  tensor.scale_columns = spec.ScaleColumns(k);
+  if (stacked) {
+    for (Shape& shape : shapes) shape.insert(shape.begin(), experts);
+  }
+  return shapes;
+}
+
+}  // namespace gemmd

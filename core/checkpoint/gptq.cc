@@ -1,0 +1,260 @@
+// What    GPTQ: qweight, qzeros, scales, g_idx, bias.
+// Source  AutoGPTQ and GPTQModel (https://github.com/ModelCloud/GPTQModel); layouts: README.md.
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/checkpoint/errors.h"
+#include "core/checkpoint/module_rules.h"
+#include "core/checkpoint/reader.h"
+#include "core/checkpoint/reader_parts.h"
+#include "core/quant/bit_row.h"
+
+namespace gemmd {
+namespace {
+
+constexpr int64_t kPlaneCodes = 32;  // codes per unit of the planar layout
+
+struct GptqScheme {
+  int bits = 4;
+  int64_t group_size = 0;  // 0 = all K
+  bool activation_order = false;
+  bool symmetric = false;
+  bool zeros_minus_one = false;  // version 1: zero points are stored minus one
+  bool planar = false;
+};
+
+absl::StatusOr<GptqScheme> ParseScheme(const Json& config) {
+  GptqScheme scheme;
+  GEMMD_ASSIGN_OR_RETURN(const int64_t bits, IntegerField(config, {"bits"}, 4));
+  GEMMD_ASSIGN_OR_RETURN(const std::string format,
+                         NameField(config, {"checkpoint_format", "format"}, "gptq"));
+  GEMMD_ASSIGN_OR_RETURN(const std::string pack_dtype, NameField(config, {"pack_dtype"}, "int32"));
+  GEMMD_ASSIGN_OR_RETURN(const bool is_marlin, BoolField(config, {"is_marlin_format"}, false));
+  GEMMD_ASSIGN_OR_RETURN(const int64_t group_size, IntegerField(config, {"group_size"}, -1));
+  GEMMD_ASSIGN_OR_RETURN(scheme.activation_order, BoolField(config, {"desc_act"}, false));
+  GEMMD_ASSIGN_OR_RETURN(scheme.symmetric, BoolField(config, {"sym"}, false));
+  if (is_marlin || (format != "gptq" && format != "gptq_v2" && format != "gptq_p")) {
+    return UnsupportedFormat(absl::StrCat("GPTQ checkpoint_format \"",
+                                          is_marlin ? "marlin" : format,
+                                          "\" is not read: gptq, gptq_v2 and gptq_p are"));
+  }
+  if (pack_dtype != "int32") {
+    return UnsupportedFormat(
+        absl::StrCat("GPTQ pack_dtype \"", pack_dtype, "\" is not read: int32 is"));
+  }
+  scheme.planar = format == "gptq_p";
+  scheme.zeros_minus_one = format == "gptq";
+  const bool is_continuous = bits == 2 || bits == 3 || bits == 4 || bits == 8;
+  if (!is_continuous && !(scheme.planar && bits >= 5 && bits <= 7)) {
+    return UnsupportedFormat(
+        absl::StrCat("GPTQ with bits ", bits, " and checkpoint_format \"", format,
+                     "\" is not read: 2, 3, 4, 8, and with gptq_p 5 to 7 are"));
+  }
+  if (group_size < -1 || group_size == 0) {
+    return BadCheckpoint(
+        absl::StrCat("group_size ", group_size, ", expected -1 or a positive number"));
+  }
+  scheme.bits = static_cast<int>(bits);
+  scheme.group_size = std::max<int64_t>(group_size, 0);
+  return scheme;
+}
+
+// The planes of the planar layout, low bits first; 2, 4 and 8 bits are one plane.
+std::vector<int> PlanesOf(int bits) {
+  std::vector<int> planes;
+  for (const int width : {8, 4, 2, 1}) {
+    if ((bits & width) != 0) planes.push_back(width);
+  }
+  return planes;
+}
+
+// Turns a stream of planar units (32 codes: the words of each plane in turn, LSB first) into a
+// dense one.
+void PlanarToDense(int bits, uint32_t* words, int64_t word_count) {
+  const std::vector<int> planes = PlanesOf(bits);
+  for (int64_t unit = 0; unit + bits <= word_count; unit += bits) {
+    uint8_t codes[kPlaneCodes] = {};
+    int low_bit = 0;
+    int64_t first_word = unit;
+    for (const int width : planes) {
+      const int per_word = 32 / width;
+      for (int i = 0; i < kPlaneCodes; ++i) {
+        const uint32_t field =
+            (words[first_word + i / per_word] >> (i % per_word * width)) & ((1u << width) - 1);
+        codes[i] |= static_cast<uint8_t>(field << low_bit);
+      }
+      low_bit += width;
+      first_word += width;
+    }
+    PackBitRow(codes, bits, reinterpret_cast<std::byte*>(words + unit));
+  }
+}
+
+void PlanarToDense(int bits, Buffer& rows, int64_t row_words) {
+  std::vector<uint32_t> words(row_words);
+  for (size_t offset = 0; offset < rows.size(); offset += row_words * 4) {
+    std::memcpy(words.data(), rows.data() + offset, row_words * 4);
+    PlanarToDense(bits, words.data(), row_words);
+    std::memcpy(rows.data() + offset, words.data(), row_words * 4);
+  }
+}
+
+// K and N from the shapes of qweight and scales.
+absl::StatusOr<LayerShape> ShapeOf(const GptqScheme& scheme, const ModuleTensors& tensors) {
+  GEMMD_ASSIGN_OR_RETURN(const TensorInfo info, tensors.Require(".qweight", 2));
+  const auto [rows, n] = std::pair(info.shape[0], info.shape[1]);
+  if (rows * 32 % scheme.bits != 0) {
+    return tensors.Bad(".qweight", absl::StrCat("expected rows that hold whole codes of ",
+                                                scheme.bits, " bits, got ", info.Describe()));
+  }
+  const LayerShape shape{1, n, rows * 32 / scheme.bits};
+  const int64_t unit =
+      scheme.bits == 2 || scheme.bits == 4 || scheme.bits == 8 ? 32 / scheme.bits : 32;
+  if (n % unit != 0 || shape.k % unit != 0) {
+    return tensors.Bad(".qweight",
+                       absl::StrCat("N ", n, " and K ", shape.k, ", expected multiples of ", unit,
+                                    " with ", scheme.bits, " bits"));
+  }
+  return shape;
+}
+
+absl::Status ReadCodes(const GptqScheme& scheme, ModuleTensors& tensors, StandardTensor& tensor) {
+  const int64_t row_words = tensor.spec.RowWords(tensor.shape.k);
+  GEMMD_ASSIGN_OR_RETURN(const TensorData packed,
+                         tensors.Read(".qweight", {"I32"}, {{row_words, tensor.shape.n}}));
+  tensor.codes = Transpose(packed.bytes, row_words, tensor.shape.n, 4);
+  if (scheme.planar) PlanarToDense(scheme.bits, tensor.codes, row_words);
+  return absl::OkStatus();
+}
+
+// Stored fields -> zero points of version 1. Writers subtract the constant that has a 1 in every
+// field from the whole word, so a zero point of 0 borrows from the next field: only the same
+// addition undoes it. 3-bit fields cross words and are written one by one.
+void AddOne(int bits, Buffer& row) {
+  if (bits == 3) return;
+  uint32_t constant = 0;
+  for (int shift = 0; shift < 32; shift += bits) constant |= 1u << shift;
+  for (size_t offset = 0; offset < row.size(); offset += 4) {
+    uint32_t word;
+    std::memcpy(&word, row.data() + offset, 4);
+    word += constant;
+    std::memcpy(row.data() + offset, &word, 4);
+  }
+}
+
+// Zero points [G, N], one byte each, as the fields say (`add_one` false) or plus one.
+std::vector<uint8_t> UnpackZeroPoints(const GptqScheme& scheme, const TensorData& packed,
+                                      int64_t groups, int64_t n, bool add_one) {
+  std::vector<uint8_t> zero_points(groups * n);
+  const int64_t row_bytes = BitRowBytes(n, scheme.bits);
+  for (int64_t group = 0; group < groups; ++group) {
+    Buffer row(packed.bytes.begin() + group * row_bytes,
+               packed.bytes.begin() + (group + 1) * row_bytes);
+    if (scheme.planar) PlanarToDense(scheme.bits, row, row_bytes / 4);
+    if (add_one) AddOne(scheme.bits, row);
+    UnpackBitRow(row.data(), scheme.bits, absl::MakeSpan(zero_points).subspan(group * n, n));
+  }
+  if (add_one && scheme.bits == 3) {
+    for (uint8_t& zero_point : zero_points) zero_point = (zero_point + 1) & 7;
+  }
+  return zero_points;
+}
+
+// Symmetric weights have one zero point, 2^(bits-1). Files whose config names the wrong version
+// exist, so both ways of storing it are accepted, but nothing else.
+absl::Status CheckSymmetric(const GptqScheme& scheme, const ModuleTensors& tensors,
+                            const std::vector<uint8_t>& stored) {
+  const int middle = 1 << (scheme.bits - 1);
+  const uint8_t first = stored.front();
+  const bool known = first == middle || (!scheme.planar && first == middle - 1);
+  const auto other =
+      std::find_if(stored.begin(), stored.end(), [&](uint8_t z) { return z != first; });
+  if (known && other == stored.end()) return absl::OkStatus();
+  return tensors.Bad(".qzeros",
+                     absl::StrCat("expected ", middle - 1, " or ", middle,
+                                  " everywhere with sym true, got ", known ? *other : first));
+}
+
+absl::Status ReadZeroPoints(const GptqScheme& scheme, ModuleTensors& tensors,
+                            StandardTensor& tensor) {
+  if (tensors.Find(".qzeros") == nullptr && scheme.symmetric) return absl::OkStatus();
+  const int64_t groups = tensor.scale_columns;
+  const int64_t n = tensor.shape.n;
+  GEMMD_ASSIGN_OR_RETURN(const TensorData packed,
+                         tensors.Read(".qzeros", {"I32"}, {{groups, n * scheme.bits / 32}}));
+  if (scheme.symmetric) {
+    return CheckSymmetric(scheme, tensors, UnpackZeroPoints(scheme, packed, groups, n, false));
+  }
+  const std::vector<uint8_t> zero_points =
+      UnpackZeroPoints(scheme, packed, groups, n, scheme.zeros_minus_one);
+  Buffer wide(zero_points.size() * sizeof(int16_t));
+  for (size_t i = 0; i < zero_points.size(); ++i) {
+    const int16_t value = zero_points[i];
+    std::memcpy(wide.data() + i * sizeof(value), &value, sizeof(value));
+  }
+  tensor.spec.zero_point = ZeroPointKind::kInteger;
+  tensor.zero_points = Transpose(wide, groups, n, sizeof(int16_t));
+  return absl::OkStatus();
+}
+
+absl::Status ReadGroups(const GptqScheme& scheme, ModuleTensors& tensors, StandardTensor& tensor) {
+  const int64_t k = tensor.shape.k;
+  if (tensors.Find(".g_idx") == nullptr) {
+    if (!scheme.activation_order) return absl::OkStatus();
+    return tensors.Bad(".g_idx", "missing, expected with desc_act true");
+  }
+  GEMMD_ASSIGN_OR_RETURN(TensorData index, tensors.Read(".g_idx", {"I32"}, {{k}}));
+  const int64_t group_size = scheme.group_size == 0 ? k : scheme.group_size;
+  bool is_plain = true;
+  for (int64_t i = 0; i < k; ++i) {
+    const int32_t group = index.at<int32_t>(i);
+    if (group < 0 || group >= tensor.scale_columns) {
+      return tensors.Bad(".g_idx", absl::StrCat("element ", i, ": expected 0 to ",
+                                                tensor.scale_columns - 1, ", got ", group));
+    }
+    is_plain = is_plain && group == i / group_size;
+  }
+  if (is_plain) return absl::OkStatus();
+  tensor.spec.has_group_index = true;
+  tensor.group_index = std::move(index.bytes);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StandardTensor> ReadLinear(const GptqScheme& scheme, ModuleTensors& tensors) {
+  StandardTensor tensor;
+  GEMMD_ASSIGN_OR_RETURN(tensor.shape, ShapeOf(scheme, tensors));
+  tensor.spec.weight = IntegerFormat(scheme.bits);
+  tensor.spec.scale_block_k = scheme.group_size;
+  tensor.scale_columns = tensor.spec.ScaleColumns(tensor.shape.k);
+  GEMMD_RETURN_IF_ERROR(ReadCodes(scheme, tensors, tensor));
+  GEMMD_ASSIGN_OR_RETURN(const TensorData scales,
+                         ReadScales(tensors, ".scales", {"F16", "BF16", "F32"},
+                                    {{tensor.scale_columns, tensor.shape.n}}, ScaleSign::kAny));
+  tensor.spec.scale = FormatOfDtype(scales.info.dtype);
+  tensor.scales =
+      Transpose(scales.bytes, tensor.scale_columns, tensor.shape.n, tensor.spec.scale.bits / 8);
+  GEMMD_RETURN_IF_ERROR(ReadZeroPoints(scheme, tensors, tensor));
+  GEMMD_RETURN_IF_ERROR(ReadGroups(scheme, tensors, tensor));
+  GEMMD_RETURN_IF_ERROR(ReadBias(tensors, ".bias", tensor));
+  return tensor;
+}
+
+absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) {
+  GEMMD_ASSIGN_OR_RETURN(const std::optional<Json> own_config,
+                         ApplyDynamic(config, tensors.module()));
+  GEMMD_ASSIGN_OR_RETURN(const bool lm_head, BoolField(config, {"lm_head"}, false));
+  const bool config_says = own_config.has_value() && (lm_head || tensors.module() != "lm_head");
+  GEMMD_RETURN_IF_ERROR(
+      CheckAgreement(tensors, config_says, tensors.Find(".qweight") != nullptr, "tensor .qweight"));
+  GEMMD_ASSIGN_OR_RETURN(const GptqScheme scheme, ParseScheme(*own_config));
+  return ReadLinear(scheme, tensors);
+}
+
+}  // namespace
+
+CheckpointReader GptqReader() { return {"gptq", {".qweight"}, &Read}; }
+
+}  // namespace gemmd

@@ -1,0 +1,52 @@
+// What    JSON of a checkpoint: strict parsing, and fields with their type checked.
+// Errors  InvalidArgument BAD_CHECKPOINT, naming the field.
+#ifndef GEMMD_CORE_CHECKPOINT_JSON_H_
+#define GEMMD_CORE_CHECKPOINT_JSON_H_
+
+#include <cstdint>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace gemmd {
+
+// A config: its keys keep their order, which some exporters give a meaning.
+using Json = nlohmann::ordered_json;
+// A table of tensors: many keys, found in logarithmic time.
+using JsonTable = nlohmann::json;
+
+// Parses one JSON object. Rejects duplicate keys, nesting deeper than 32 and anything after the
+// object. J is Json or JsonTable.
+template <typename J>
+absl::StatusOr<J> ParseJsonObject(absl::string_view text);
+
+// The first of `names` that `object` has and that is not null, or nullptr. Exporters spell some
+// keys in two ways.
+template <typename J>
+const J* FindField(const J& object, std::initializer_list<const char*> names) {
+  if (!object.is_object()) return nullptr;
+  for (const char* name : names) {
+    const auto field = object.find(name);
+    if (field != object.end() && !field->is_null()) return &*field;
+  }
+  return nullptr;
+}
+
+// As FindField, converted; `fallback` where the field is absent.
+absl::StatusOr<int64_t> IntegerField(const Json& object, std::initializer_list<const char*> names,
+                                     int64_t fallback);
+absl::StatusOr<bool> BoolField(const Json& object, std::initializer_list<const char*> names,
+                               bool fallback);
+// Lower case.
+absl::StatusOr<std::string> NameField(const Json& object, std::initializer_list<const char*> names,
+                                      const std::string& fallback);
+absl::StatusOr<std::vector<std::string>> StringsField(const Json& object,
+                                                      std::initializer_list<const char*> names);
+
+}  // namespace gemmd
+
+#endif  // GEMMD_CORE_CHECKPOINT_JSON_H_

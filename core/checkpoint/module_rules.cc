@@ -1,0 +1,151 @@
+#include "core/checkpoint/module_rules.h"
+
+#include <algorithm>
+#include <map>
+#include <regex>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "core/checkpoint/errors.h"
+
+namespace gemmd {
+namespace {
+
+constexpr char kRegexPrefix[] = "re:";
+// std::regex recurses per character and may backtrack: names and patterns of real models are far
+// shorter.
+constexpr size_t kLongestText = 512;
+
+// A class name: "Linear" and its relatives are the only ones whose modules hold weights we read.
+bool IsLinearClass(const std::string& target) {
+  return target.find('.') == std::string::npos &&
+         absl::StrContains(absl::AsciiStrToLower(target), "linear");
+}
+
+absl::StatusOr<bool> IgnoreMatches(const std::string& entry, const std::string& module) {
+  if (absl::StartsWith(entry, kRegexPrefix)) {
+    return PythonMatch(entry.substr(sizeof(kRegexPrefix) - 1), module);
+  }
+  // Some exporters name the inner linear of a wrapped module.
+  return entry == module || entry == module + ".linear";
+}
+
+struct Target {
+  std::string text;
+  const Json* group;
+};
+
+absl::StatusOr<std::vector<Target>> TargetsOf(const Json& config) {
+  std::vector<Target> targets;
+  const Json* groups = FindField(config, {"config_groups"});
+  if (groups == nullptr || !groups->is_object()) return BadCheckpoint("config_groups is missing");
+  for (const auto& [name, group] : groups->items()) {
+    GEMMD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, StringsField(group, {"targets"}));
+    for (const std::string& text : texts) {
+      // A target of two groups belongs to the last one.
+      const auto same = std::find_if(targets.begin(), targets.end(),
+                                     [&text](const Target& target) { return target.text == text; });
+      if (same != targets.end()) targets.erase(same);
+      targets.push_back({text, &group});
+    }
+  }
+  return targets;
+}
+
+// Whether two groups differ in nothing but their targets.
+bool SameScheme(Json a, Json b) {
+  a.erase("targets");
+  b.erase("targets");
+  return a == b;
+}
+
+absl::StatusOr<bool> NamesModule(const Target& target, const std::string& module) {
+  if (absl::StartsWith(target.text, kRegexPrefix)) {
+    return PythonMatch(target.text.substr(sizeof(kRegexPrefix) - 1), module);
+  }
+  return target.text == module;
+}
+
+// The first of `targets` that names `module`, or the class Linear, or nullptr.
+absl::StatusOr<const Json*> FirstGroup(const std::vector<Target>& targets,
+                                       const std::string& module) {
+  for (const Target& target : targets) {
+    GEMMD_ASSIGN_OR_RETURN(const bool matches, NamesModule(target, module));
+    if (matches) return target.group;
+  }
+  for (const Target& target : targets) {
+    if (IsLinearClass(target.text)) return target.group;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+absl::StatusOr<bool> PythonMatch(const std::string& pattern, const std::string& text) {
+  if (pattern.size() > kLongestText || text.size() > kLongestText) {
+    return BadCheckpoint(absl::StrCat("pattern or module name longer than ", kLongestText));
+  }
+  try {
+    const std::regex regex(pattern, std::regex::ECMAScript);
+    return std::regex_search(text, regex, std::regex_constants::match_continuous);
+  } catch (const std::regex_error&) {
+    return BadCheckpoint(absl::StrCat("pattern \"", pattern, "\" is not understood"));
+  }
+}
+
+absl::StatusOr<bool> SkippedByPatterns(const std::vector<std::string>& patterns,
+                                       const std::string& module) {
+  for (const std::string& pattern : patterns) {
+    if (absl::EndsWith(module, pattern)) return true;
+    GEMMD_ASSIGN_OR_RETURN(const bool matches, PythonMatch(pattern, module));
+    if (matches) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<std::optional<Json>> ApplyDynamic(const Json& config, const std::string& module) {
+  const Json* dynamic = FindField(config, {"dynamic"});
+  if (dynamic == nullptr) return config;
+  if (!dynamic->is_object()) return BadCheckpoint("\"dynamic\": expected an object");
+  for (const auto& [key, overrides] : dynamic->items()) {
+    absl::string_view pattern = key;
+    const bool negative = absl::ConsumePrefix(&pattern, "-:");
+    absl::ConsumePrefix(&pattern, "+:");
+    GEMMD_ASSIGN_OR_RETURN(const bool matches, PythonMatch(std::string(pattern), module));
+    if (!matches) continue;
+    if (negative) return std::nullopt;
+    if (!overrides.is_object()) {
+      return BadCheckpoint(absl::StrCat("\"dynamic\": \"", key, "\": expected an object"));
+    }
+    Json merged = config;
+    for (const auto& [name, value] : overrides.items()) merged[name] = value;
+    return merged;
+  }
+  return config;
+}
+
+absl::StatusOr<std::vector<Json>> ResolveConfigGroups(const Json& config,
+                                                      const std::string& module) {
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<std::string> ignore, StringsField(config, {"ignore"}));
+  for (const std::string& entry : ignore) {
+    GEMMD_ASSIGN_OR_RETURN(const bool ignored, IgnoreMatches(entry, module));
+    if (ignored) return std::vector<Json>{};
+  }
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<Target> in_config_order, TargetsOf(config));
+  // The library: exact names first, then regexes sorted by their text.
+  std::vector<Target> sorted = in_config_order;
+  std::sort(sorted.begin(), sorted.end(), [](const Target& a, const Target& b) {
+    return std::pair(absl::StartsWith(a.text, kRegexPrefix), a.text) <
+           std::pair(absl::StartsWith(b.text, kRegexPrefix), b.text);
+  });
+  GEMMD_ASSIGN_OR_RETURN(const Json* const by_library, FirstGroup(sorted, module));
+  GEMMD_ASSIGN_OR_RETURN(const Json* const by_vllm, FirstGroup(in_config_order, module));
+  std::vector<Json> groups;
+  if (by_library != nullptr) groups.push_back(*by_library);
+  if (by_vllm != nullptr && !SameScheme(*by_vllm, *by_library)) groups.push_back(*by_vllm);
+  return groups;
+}
+
+}  // namespace gemmd

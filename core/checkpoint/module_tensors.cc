@@ -1,0 +1,167 @@
+#include "core/checkpoint/module_tensors.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "core/checkpoint/errors.h"
+
+namespace gemmd {
+namespace {
+
+// The key of tensor `name` in `module`, or nullopt when it belongs elsewhere.
+std::optional<std::string> KeyOf(const std::string& name, const std::string& module) {
+  if (absl::StartsWith(name, module)) {
+    std::string key = name.substr(module.size());
+    if (key.empty() || key[0] == '.') return key;
+    // "a.b_blocks" belongs to "a.b", "a.b_proj.weight" does not.
+    if (key[0] == '_' && key.find('.') == std::string::npos) return key;
+    return std::nullopt;
+  }
+  // gpt-oss, original names: mlp1_weight.blocks and mlp1_bias.
+  absl::string_view stem = module;
+  if (absl::ConsumeSuffix(&stem, "_weight") && name == absl::StrCat(stem, "_bias")) return "_bias";
+  return std::nullopt;
+}
+
+template <typename T>
+bool Contains(const std::vector<T>& values, const T& value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+std::string Expectation(const std::vector<std::string>& dtypes, const std::vector<Shape>& shapes) {
+  const auto append = [](std::string* out, const Shape& shape) {
+    out->append(DescribeShape(shape));
+  };
+  return absl::StrCat(absl::StrJoin(dtypes, " or "), " ", absl::StrJoin(shapes, " or ", append));
+}
+
+}  // namespace
+
+absl::StatusOr<ModuleTensors> ModuleTensors::Open(CheckpointFiles& files, const std::string& module,
+                                                  ProgressFunction progress) {
+  ModuleTensors tensors(module, std::move(progress));
+  std::map<std::string, std::string> names;  // key -> name
+  bool is_module = false;                    // and not only the parent of modules
+  for (const auto& [name, shard] : files.index()) {
+    const std::optional<std::string> key = module.empty() ? std::nullopt : KeyOf(name, module);
+    if (!key) continue;
+    names.emplace(*key, name);
+    if (key->find('.', 1) == std::string::npos) is_module = true;
+  }
+  if (!is_module) {
+    return Error(absl::StatusCode::kNotFound, "MODULE_NOT_FOUND",
+                 absl::StrCat("the checkpoint has no tensor of a module \"", module, "\""));
+  }
+  for (const auto& [key, name] : names) {
+    GEMMD_RETURN_IF_ERROR(tensors.Add(files, name, files.index().at(name), key));
+  }
+  GEMMD_RETURN_IF_ERROR(tensors.RejectUnindexed(files));
+  return tensors;
+}
+
+absl::Status ModuleTensors::Add(CheckpointFiles& files, const std::string& name,
+                                const std::string& shard, const std::string& key) {
+  const auto file = files.Shard(shard);
+  if (!file.ok()) return Annotate(file.status(), absl::StrCat("module ", module_));
+  const TensorInfo* info = (*file)->Find(name);
+  if (info == nullptr) {
+    return BadCheckpoint(absl::StrCat(shard, ": module ", module_, ": tensor ", name,
+                                      ": named by the index, but not in the file"));
+  }
+  entries_[key] = {name, *file, *info};
+  bytes_total_ += info->bytes;
+  return absl::OkStatus();
+}
+
+// A shard that holds one of the module's tensors although the index places it elsewhere or not at
+// all.
+absl::Status ModuleTensors::RejectUnindexed(const CheckpointFiles& files) const {
+  std::set<const SafetensorsFile*> shards;
+  for (const auto& [key, entry] : entries_) shards.insert(entry.file);
+  for (const SafetensorsFile* shard : shards) {
+    for (const auto& [name, info] : shard->tensors()) {
+      if (!KeyOf(name, module_)) continue;
+      const auto indexed = files.index().find(name);
+      if (indexed != files.index().end() && indexed->second == shard->name()) continue;
+      return BadCheckpoint(absl::StrCat(
+          shard->name(), ": module ", module_, ": tensor ", name, ": expected in ",
+          indexed == files.index().end() ? "no file" : indexed->second.c_str(), " by the index"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+const TensorInfo* ModuleTensors::Find(const std::string& key) const {
+  const auto found = entries_.find(key);
+  return found == entries_.end() ? nullptr : &found->second.info;
+}
+
+absl::StatusOr<TensorInfo> ModuleTensors::Require(const std::string& key, size_t rank) const {
+  const TensorInfo* info = Find(key);
+  if (info == nullptr) return Bad(key, "missing");
+  if (info->shape.size() != rank) {
+    return Bad(key, absl::StrCat("expected ", rank, " extents, got ", info->Describe()));
+  }
+  // 2^40 keeps every product with a number of bits below 2^63.
+  for (const int64_t extent : info->shape) {
+    if (extent < 1 || extent > int64_t{1} << 40) {
+      return Bad(key, absl::StrCat("expected extents from 1 to 2^40, got ", info->Describe()));
+    }
+  }
+  return *info;
+}
+
+absl::StatusOr<TensorData> ModuleTensors::Read(const std::string& key,
+                                               const std::vector<std::string>& dtypes,
+                                               const std::vector<Shape>& shapes) {
+  const auto found = entries_.find(key);
+  if (found == entries_.end()) {
+    return Bad(key, absl::StrCat("missing, expected ", Expectation(dtypes, shapes)));
+  }
+  const TensorInfo& info = found->second.info;
+  if (!Contains(shapes, info.shape) || !Contains(dtypes, info.dtype)) {
+    return Bad(key,
+               absl::StrCat("expected ", Expectation(dtypes, shapes), ", got ", info.Describe()));
+  }
+  used_.insert(key);
+  return Load(found->second);
+}
+
+absl::StatusOr<TensorData> ModuleTensors::Load(const Entry& entry) {
+  const auto on_bytes = [this](uint64_t bytes) {
+    bytes_done_ += bytes;
+    return progress_ == nullptr || progress_(bytes_done_, bytes_total_);
+  };
+  TensorData data{.info = entry.info, .bytes = {}};
+  GEMMD_ASSIGN_OR_RETURN(data.bytes, entry.file->Read(entry.info, on_bytes));
+  return data;
+}
+
+absl::Status ModuleTensors::RejectOthers() const {
+  for (const auto& [key, entry] : entries_) {
+    if (used_.count(key) != 0) continue;
+    return Bad(key,
+               absl::StrCat("expected no such tensor in this format, got ", entry.info.Describe()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModuleTensors::Bad(const std::string& key, absl::string_view message) const {
+  const auto found = entries_.find(key);
+  const std::string& file =
+      found == entries_.end() ? entries_.begin()->second.file->name() : found->second.file->name();
+  const std::string name = found == entries_.end() ? module_ + key : found->second.name;
+  return BadCheckpoint(absl::StrCat(file, ": module ", module_, ": tensor ", name, ": ", message));
+}
+
+absl::Status ModuleTensors::Bad(absl::string_view message) const {
+  return BadCheckpoint(
+      absl::StrCat(entries_.begin()->second.file->name(), ": module ", module_, ": ", message));
+}
+
+}  // namespace gemmd

@@ -1,0 +1,42 @@
+// What    One reader per exporter, chosen by quant_method. A new exporter is a new file that
+// defines its
+//         <Name>Reader() and a line in GEMMD_CHECKPOINT_READERS.
+// Errors  InvalidArgument BAD_CHECKPOINT; Unimplemented UNSUPPORTED_FORMAT; NotFound
+// MODULE_NOT_FOUND for
+//         a module that config and tensors agree not to be quantized.
+// Threads Pure functions of the files.
+#ifndef GEMMD_CORE_CHECKPOINT_READER_H_
+#define GEMMD_CORE_CHECKPOINT_READER_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/checkpoint/json.h"
+#include "core/checkpoint/module_tensors.h"
+#include "core/quant/standard_tensor.h"
+
+namespace gemmd {
+
+struct CheckpointReader {
+  const char* quant_method;
+  // Names of quantized modules end in one of these behind the module.
+  std::vector<const char*> markers;
+  // The module's weights. `config` is quantization_config. Reads every tensor the format defines.
+  absl::StatusOr<StandardTensor> (*read)(const Json& config, ModuleTensors& tensors);
+};
+
+#define GEMMD_CHECKPOINT_READERS(READER) \
+  READER(Gptq)                           \
+  READER(Awq)                            \
+  READER(CompressedTensors)              \
+  READER(Fp8)                            \
+  READER(Mxfp4)
+
+#define GEMMD_DECLARE_READER(name) CheckpointReader name##Reader();
+GEMMD_CHECKPOINT_READERS(GEMMD_DECLARE_READER)
+#undef GEMMD_DECLARE_READER
+
+}  // namespace gemmd
+
+#endif  // GEMMD_CORE_CHECKPOINT_READER_H_

@@ -1,0 +1,68 @@
+// What    What several readers share: scales, biases, codes that are stored as bytes, agreement of
+// config
+//         and tensors.
+// Errors  InvalidArgument BAD_CHECKPOINT; NotFound MODULE_NOT_FOUND.
+// Threads Pure functions.
+#ifndef GEMMD_CORE_CHECKPOINT_READER_PARTS_H_
+#define GEMMD_CORE_CHECKPOINT_READER_PARTS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/checkpoint/json.h"
+#include "core/checkpoint/module_tensors.h"
+#include "core/quant/standard_tensor.h"
+
+namespace gemmd {
+
+constexpr int64_t CeilDivide(int64_t value, int64_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+
+// Number format of a dtype of the header; kNoFormat when it is not a float.
+NumberFormat FormatOfDtype(const std::string& dtype);
+
+// Whether a module is quantized must follow from its config and from its tensors alike.
+// `evidence` names what the tensors show, for example "tensor .qweight".
+absl::Status CheckAgreement(const ModuleTensors& tensors, bool config_says, bool tensors_say,
+                            absl::string_view evidence);
+
+enum class ScaleSign { kAny, kPositive, kPositiveOrZero };
+
+// Reads scales into `tensor` as they are stored; rejects NaN, infinity, zero and the wrong sign.
+absl::StatusOr<TensorData> ReadScales(ModuleTensors& tensors, const std::string& key,
+                                      const std::vector<std::string>& dtypes,
+                                      const std::vector<Shape>& shapes, ScaleSign sign);
+// As ReadScales for e8m0 exponents, stored as U8 or F8_E8M0; rejects the NaN byte 255.
+absl::StatusOr<TensorData> ReadExponents(ModuleTensors& tensors, const std::string& key,
+                                         const std::vector<Shape>& shapes);
+
+// The bias at `key`, if there is one, [N] or with experts [E, N].
+absl::Status ReadBias(ModuleTensors& tensors, const std::string& key, StandardTensor& tensor);
+
+// Checks a static activation scale, which the standard representation of the weights does not hold.
+absl::Status CheckInputScale(ModuleTensors& tensors, const std::string& key);
+
+// Rejects codes of `format` (8 bits) that are NaN or infinite.
+absl::Status CheckFinite(const ModuleTensors& tensors, const std::string& key,
+                         const NumberFormat& format, const Buffer& codes);
+
+// Rows of `row_bytes`, each padded with zeros to whole words.
+Buffer PadRows(Buffer bytes, int64_t row_bytes);
+
+// [rows, columns] -> [columns, rows] of elements of `element_bytes` (2 or 4).
+Buffer Transpose(const Buffer& bytes, int64_t rows, int64_t columns, int64_t element_bytes);
+
+// A linear that config and tensors agree not to be quantized: its 16- or 32-bit weights as they are.
+absl::StatusOr<StandardTensor> ReadUnquantized(ModuleTensors& tensors);
+
+// e2m1 codes two to a byte in `weight_key` [N, K/2] and one exponent per 32 in `scale_key` [N,
+// K/32].
+absl::StatusOr<StandardTensor> ReadPlainMxfp4(ModuleTensors& tensors, const std::string& weight_key,
+                                              const std::string& scale_key);
+
+}  // namespace gemmd
+
+#endif  // GEMMD_CORE_CHECKPOINT_READER_PARTS_H_

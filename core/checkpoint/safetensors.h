@@ -1,0 +1,72 @@
+// What    One safetensors file: its header, and the bytes of its tensors.
+// Layout  8 bytes little-endian length of the header, the header (JSON: name -> dtype, shape,
+//         data_offsets), then the tensors' bytes without gaps.
+// Errors  InvalidArgument BAD_CHECKPOINT naming file and tensor.
+// Threads A SafetensorsFile is immutable; its methods are thread-safe.
+// Why     pread, not mmap: a mapped file that somebody truncates kills the process with SIGBUS.
+// Source  https://github.com/huggingface/safetensors#format
+#ifndef GEMMD_CORE_CHECKPOINT_SAFETENSORS_H_
+#define GEMMD_CORE_CHECKPOINT_SAFETENSORS_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "core/quant/standard_tensor.h"
+
+namespace gemmd {
+
+struct TensorInfo {
+  std::string dtype;  // as the header spells it: "I32", "F8_E4M3", ...
+  std::vector<int64_t> shape;
+  uint64_t offset = 0;  // from the start of the file
+  uint64_t bytes = 0;
+
+  std::string Describe() const;  // "I32 [32, 96]"
+};
+
+using TensorMap = std::map<std::string, TensorInfo>;
+
+std::string DescribeShape(const std::vector<int64_t>& shape);
+
+// Tensors of a file of `file_size` bytes that begins with `start`: the 8 bytes of the length and
+// the whole header at least, as far as `file_size` allows.
+absl::StatusOr<TensorMap> ParseSafetensorsHeader(absl::string_view start, uint64_t file_size);
+
+class SafetensorsFile {
+ public:
+  // `path` must be free of symbolic links; `name` is the one errors show.
+  static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(const std::filesystem::path& path,
+                                                               const std::string& name);
+  ~SafetensorsFile();
+  SafetensorsFile(const SafetensorsFile&) = delete;
+  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+
+  const std::string& name() const { return name_; }
+  const TensorMap& tensors() const { return tensors_; }
+  const TensorInfo* Find(const std::string& tensor) const;
+
+  // The bytes of one of this file's tensors. `on_bytes` (may be null) is called with the number of
+  // bytes of each part read, and returns false to cancel.
+  absl::StatusOr<Buffer> Read(const TensorInfo& tensor,
+                              const std::function<bool(uint64_t)>& on_bytes = nullptr) const;
+
+ private:
+  SafetensorsFile(std::string name, int descriptor)
+      : name_(std::move(name)), descriptor_(descriptor) {}
+  absl::Status ReadAt(uint64_t offset, char* destination, uint64_t size) const;
+
+  std::string name_;
+  int descriptor_;
+  TensorMap tensors_;
+};
+
+}  // namespace gemmd
+
+#endif  // GEMMD_CORE_CHECKPOINT_SAFETENSORS_H_

@@ -1,0 +1,106 @@
+// Which module gets which scheme, against the exporters' own functions (tests/data/resolve).
+#include "core/checkpoint/module_rules.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "kernels/base/status.h"
+#include "tests/core/checkpoint/test_checkpoint.h"
+
+namespace gemmd {
+namespace {
+
+nlohmann::json Cases(const std::string& file) {
+  return LoadJson(std::filesystem::path(GEMMD_TEST_DATA) / "resolve" / file)["cases"];
+}
+
+// Order of keys matters, so the text is parsed as a config is.
+Json Ordered(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  return Json::parse(stream);
+}
+
+TEST(PythonMatchTest, IsAnchoredAtTheStartOnly) {
+  EXPECT_TRUE(*PythonMatch("model", "model.layers"));
+  EXPECT_FALSE(*PythonMatch("layers", "model.layers"));
+  EXPECT_TRUE(*PythonMatch(".*layers$", "model.layers"));
+  EXPECT_TRUE(*PythonMatch("(?!.*gate).*", "model.layers"));
+  EXPECT_EQ(ReasonOf(PythonMatch("(", "x").status()), "BAD_CHECKPOINT");
+  EXPECT_EQ(ReasonOf(PythonMatch(std::string(600, 'a'), "x").status()), "BAD_CHECKPOINT");
+}
+
+TEST(HuggingFaceRuleTest, SkipsWhatTransformersSkips) {
+  for (const auto& each : Cases("resolve_hf_modules_to_not_convert.json")) {
+    std::vector<std::string> patterns;
+    if (!each["modules_to_not_convert"].is_null()) {
+      patterns = each["modules_to_not_convert"].get<std::vector<std::string>>();
+    }
+    for (const auto& [module, converted] : each["convert"].items()) {
+      const auto skipped = SkippedByPatterns(patterns, module);
+      ASSERT_TRUE(skipped.ok()) << skipped.status();
+      EXPECT_EQ(*skipped, !converted.get<bool>())
+          << module << " " << each["modules_to_not_convert"];
+    }
+  }
+}
+
+TEST(GptqDynamicTest, TakesTheFirstPatternThatMatches) {
+  const Json document =
+      Ordered(std::filesystem::path(GEMMD_TEST_DATA) / "resolve" / "resolve_gptq_dynamic.json");
+  for (const Json& each : document["cases"]) {
+    const Json config = {{"bits", 4}, {"group_size", 128}, {"dynamic", each["dynamic"]}};
+    for (const auto& [module, result] : each["result"].items()) {
+      const auto own = ApplyDynamic(config, module);
+      ASSERT_TRUE(own.ok()) << own.status();
+      EXPECT_EQ(own->has_value(), result != false) << module << " " << each["dynamic"];
+      if (!own->has_value()) continue;
+      Json expected = config;
+      if (result.is_object()) {
+        for (const auto& [name, value] : result.items()) expected[name] = value;
+      }
+      EXPECT_EQ(**own, expected) << module;
+    }
+  }
+}
+
+TEST(CompressedTensorsRuleTest, PutsEveryModuleIntoTheGroupTheLibraryDoes) {
+  const Json document = Ordered(std::filesystem::path(GEMMD_TEST_DATA) / "resolve" /
+                                "resolve_compressed_tensors.json");
+  for (const Json& each : document["cases"]) {
+    for (const Json& module : each["modules"]) {
+      if (module["class"] != "Linear") continue;
+      const auto groups = ResolveConfigGroups(each["config"], module["name"].get<std::string>());
+      ASSERT_TRUE(groups.ok()) << groups.status();
+      if (module["group"].is_null()) {
+        EXPECT_TRUE(groups->empty()) << module;
+        continue;
+      }
+      ASSERT_FALSE(groups->empty()) << module;
+      const Json& expected = each["config"]["config_groups"][module["group"].get<std::string>()];
+      EXPECT_EQ(groups->front(), expected) << each["case"] << module;
+    }
+  }
+}
+
+TEST(CompressedTensorsRuleTest, GivesBothGroupsWhereEnginesDisagree) {
+  const Json config = Json::parse(R"({"config_groups": {
+      "a": {"targets": ["re:.*down_proj"], "weights": {"num_bits": 8}},
+      "b": {"targets": ["re:.*[dk].*_proj"], "weights": {"num_bits": 4}}}})");
+  const auto groups = ResolveConfigGroups(config, "model.layers.0.mlp.down_proj");
+  ASSERT_TRUE(groups.ok()) << groups.status();
+  ASSERT_EQ(groups->size(), 2u);
+  EXPECT_EQ((*groups)[0]["weights"]["num_bits"], 4);  // sorted by text, "[" comes before "d"
+  EXPECT_EQ((*groups)[1]["weights"]["num_bits"], 8);  // first in the config
+}
+
+TEST(CompressedTensorsRuleTest, UnderstandsIgnoreEntriesOfWrappedModules) {
+  const Json config = Json::parse(R"({"config_groups": {"a": {"targets": ["Linear"]}},
+                                      "ignore": ["lm_head.linear", "re:.*gate$"]})");
+  EXPECT_TRUE(ResolveConfigGroups(config, "lm_head")->empty());
+  EXPECT_TRUE(ResolveConfigGroups(config, "model.mlp.gate")->empty());
+  EXPECT_EQ(ResolveConfigGroups(config, "model.mlp.gate_proj")->size(), 1u);
+}
+
+}  // namespace
+}  // namespace gemmd

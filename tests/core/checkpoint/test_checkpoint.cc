@@ -1,0 +1,94 @@
+#include "tests/core/checkpoint/test_checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+namespace gemmd {
+namespace {
+
+std::string ReadFile(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  EXPECT_TRUE(stream) << file;
+  std::stringstream content;
+  content << stream.rdbuf();
+  return content.str();
+}
+
+}  // namespace
+
+RawTensors LoadTensors(const std::filesystem::path& file) {
+  const std::string content = ReadFile(file);
+  uint64_t length;
+  std::memcpy(&length, content.data(), sizeof(length));
+  const auto header = nlohmann::json::parse(content.substr(8, length));
+  RawTensors tensors;
+  for (const auto& [name, entry] : header.items()) {
+    const auto begin = entry["data_offsets"][0].get<uint64_t>();
+    const auto end = entry["data_offsets"][1].get<uint64_t>();
+    tensors[name] = {entry["dtype"], entry["shape"],
+                     content.substr(8 + length + begin, end - begin)};
+  }
+  return tensors;
+}
+
+std::string SafetensorsBytes(uint64_t length, const std::string& header, const std::string& data) {
+  std::string bytes(sizeof(length), '\0');
+  std::memcpy(bytes.data(), &length, sizeof(length));
+  return bytes + header + data;
+}
+
+std::string SafetensorsBytes(const std::string& header, const std::string& data) {
+  return SafetensorsBytes(header.size(), header, data);
+}
+
+void WriteTensors(const std::filesystem::path& file, const RawTensors& tensors) {
+  nlohmann::json header = nlohmann::json::object();
+  std::string data;
+  for (const auto& [name, tensor] : tensors) {
+    header[name] = {{"dtype", tensor.dtype},
+                    {"shape", tensor.shape},
+                    {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
+    data += tensor.bytes;
+  }
+  WriteFile(file, SafetensorsBytes(header.dump(), data));
+}
+
+void WriteFile(const std::filesystem::path& file, const std::string& content) {
+  std::ofstream stream(file, std::ios::binary);
+  stream.write(content.data(), static_cast<std::streamsize>(content.size()));
+  EXPECT_TRUE(stream) << file;
+}
+
+nlohmann::json LoadJson(const std::filesystem::path& file) {
+  return nlohmann::json::parse(ReadFile(file));
+}
+
+std::filesystem::path CaseDirectory(const std::string& name) {
+  return std::filesystem::path(GEMMD_TEST_DATA) / "checkpoints" / name;
+}
+
+TemporaryDirectory::TemporaryDirectory() {
+  std::string name = (std::filesystem::temp_directory_path() / "gemmd_test_XXXXXX").string();
+  EXPECT_NE(mkdtemp(name.data()), nullptr);
+  path_ = std::filesystem::canonical(name);
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+EditableCheckpoint::EditableCheckpoint(const std::string& name)
+    : config(nlohmann::ordered_json::parse(ReadFile(CaseDirectory(name) / "config.json"))),
+      tensors(LoadTensors(CaseDirectory(name) / "model.safetensors")) {}
+
+void EditableCheckpoint::Write(const std::filesystem::path& directory) const {
+  WriteFile(directory / "config.json", config.dump());
+  WriteTensors(directory / "model.safetensors", tensors);
+}
+
+}  // namespace gemmd

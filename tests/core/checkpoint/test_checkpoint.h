@@ -1,0 +1,55 @@
+// What    Checkpoint directories for tests: copies of a golden case that a test can change.
+#ifndef GEMMD_TESTS_CORE_CHECKPOINT_TEST_CHECKPOINT_H_
+#define GEMMD_TESTS_CORE_CHECKPOINT_TEST_CHECKPOINT_H_
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace gemmd {
+
+struct RawTensor {
+  std::string dtype;
+  std::vector<int64_t> shape;
+  std::string bytes;
+};
+using RawTensors = std::map<std::string, RawTensor>;
+
+RawTensors LoadTensors(const std::filesystem::path& file);
+void WriteTensors(const std::filesystem::path& file, const RawTensors& tensors);
+// A file with this header text, a length of it that may be a lie, and `data`.
+std::string SafetensorsBytes(const std::string& header, const std::string& data);
+std::string SafetensorsBytes(uint64_t length, const std::string& header, const std::string& data);
+
+void WriteFile(const std::filesystem::path& file, const std::string& content);
+nlohmann::json LoadJson(const std::filesystem::path& file);
+std::filesystem::path CaseDirectory(const std::string& name);
+
+// A directory of its own that is removed with the object.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory();
+  ~TemporaryDirectory();
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// A golden case, changeable until Write().
+struct EditableCheckpoint {
+  explicit EditableCheckpoint(const std::string& name);
+  // Writes config.json and model.safetensors into `directory`.
+  void Write(const std::filesystem::path& directory) const;
+
+  nlohmann::ordered_json config;
+  RawTensors tensors;
+};
+
+}  // namespace gemmd
+
+#endif  // GEMMD_TESTS_CORE_CHECKPOINT_TEST_CHECKPOINT_H_

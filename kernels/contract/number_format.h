@@ -1,6 +1,6 @@
 // What    NumberFormat: how the bits of one code stand for a number.
-// Who     Host code on both sides of the kernels; device code sees its fields as template constants.
-// Source  OCP MX 1.0 (e2m1, e2m3, e3m2, e8m0), OFP8 (e4m3, e5m2), IEEE 754 (f16, f32).
+// Who     Host code on both sides of the kernels; device code sees its fields as template
+// constants. Source  OCP MX 1.0 (e2m1, e2m3, e3m2, e8m0), OFP8 (e4m3, e5m2), IEEE 754 (f16, f32).
 #ifndef GEMMD_KERNELS_CONTRACT_NUMBER_FORMAT_H_
 #define GEMMD_KERNELS_CONTRACT_NUMBER_FORMAT_H_
 
@@ -30,7 +30,8 @@ struct NumberFormat {
 
   friend constexpr bool operator==(const NumberFormat&, const NumberFormat&) = default;
   constexpr bool present() const { return kind != NumberKind::kNone; }
-  // Exponent bias of a float: 2^(exponent_bits - 1) - 1; with exponent_bits 0 the magnitude is an integer.
+  // Exponent bias of a float: 2^(exponent_bits - 1) - 1; with exponent_bits 0 the magnitude is an
+  // integer.
   constexpr int bias() const { return exponent_bits == 0 ? 0 : (1 << (exponent_bits - 1)) - 1; }
 };
 
@@ -51,8 +52,8 @@ inline constexpr NumberFormat kFloat8E4M3 = FloatFormat(4, 3, SpecialValues::kNa
 inline constexpr NumberFormat kFloat8E5M2 = FloatFormat(5, 2, SpecialValues::kIeee);
 inline constexpr NumberFormat kFloat4E2M1 = FloatFormat(2, 1);
 inline constexpr NumberFormat kFloat8E8M0{NumberKind::kExponent, 8, 8, 0, SpecialValues::kNanOnly};
-// Two's complement elements of activations: int8 in DATA_TYPE_INT8 buffers. Weights never use it: their
-// integers are unsigned codes.
+// Two's complement elements of activations: int8 in DATA_TYPE_INT8 buffers. Weights never use it:
+// their integers are unsigned codes.
 inline constexpr NumberFormat kInt8{NumberKind::kInteger, 8, 0, 0, SpecialValues::kNone};
 
 }  // namespace gemmd

@@ -2,17 +2,22 @@
 //           w[e,n,k] = (code - zero_point) * scale * secondary_scale
 //           y[m,n]   = sum over k of x[m,k] * w[n,k], + bias[n], rounded once to the output type
 // Shapes  E experts (1 for a dense layer), N output features, K input features.
-//           codes             [E, N, row words]  row words = ceil(K * bits / 32) words of 32 bits; the code
-//                                                of column k is at bits [k*bits, (k+1)*bits) of its row,
-//                                                LSB first, crossing words; spare bits are 0
-//           scales            [E, SN, SK]        SN = ScaleRows(N), SK = ScaleColumns(K); element (n, k) uses
-//                                                (n / scale_block_n, group_index ? group_index[e,k] : k / scale_block_k)
+//           codes             [E, N, row words]  row words = ceil(K * bits / 32) words of 32 bits;
+//           the code
+//                                                of column k is at bits [k*bits, (k+1)*bits) of its
+//                                                row, LSB first, crossing words; spare bits are 0
+//           scales            [E, SN, SK]        SN = ScaleRows(N), SK = ScaleColumns(K); element
+//           (n, k) uses
+//                                                (n / scale_block_n, group_index ? group_index[e,k]
+//                                                : k / scale_block_k)
 //           zero points       [E, SN, SK]        int16 (unsigned convention) or float32
 //           secondary scales  [E] or [E, N]      float32
 //           group_index       [E, K]             int32, in [0, SK)
 //           bias              [E, N]
-//         Everything is row-major, little-endian, without padding between rows except codes' word padding.
-// Who     The same object is the wire format, part of the cache key and the input of the CPU reference.
+//         Everything is row-major, little-endian, without padding between rows except codes' word
+//         padding.
+// Who     The same object is the wire format, part of the cache key and the input of the CPU
+// reference.
 #ifndef GEMMD_KERNELS_CONTRACT_QUANT_SPEC_H_
 #define GEMMD_KERNELS_CONTRACT_QUANT_SPEC_H_
 
@@ -42,8 +47,8 @@ struct QuantSpec {
   friend constexpr bool operator==(const QuantSpec&, const QuantSpec&) = default;
 
   constexpr int64_t ScaleRows(int64_t n) const { return Blocks(n, scale_block_n); }
-  // Number of scale columns. With a group index the caller knows it (the largest index + 1 at least); this
-  // is the count for groups of scale_block_k.
+  // Number of scale columns. With a group index the caller knows it (the largest index + 1 at
+  // least); this is the count for groups of scale_block_k.
   constexpr int64_t ScaleColumns(int64_t k) const { return Blocks(k, scale_block_k); }
   constexpr int64_t RowWords(int64_t k) const { return (k * weight.bits + 31) / 32; }
 

@@ -1,0 +1,50 @@
+#include "kernels/launch/gemm_launch.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status.h"
+
+namespace gemmd {
+namespace {
+
+constexpr int64_t kLargestGridX = (int64_t{1} << 31) - 1;
+constexpr int64_t kLargestGridY = 65535;
+
+absl::Status Launch(const cuda::DriverTable& driver, const GemmKernel& kernel, const GemmArgs& args,
+                    int64_t row_tiles, CUstream stream) {
+  if (row_tiles == 0) return absl::OkStatus();
+  GEMMD_ASSIGN_OR_RETURN(const cuda::LaunchGrid grid, GemmGrid(kernel, row_tiles, args.weights.n));
+  GemmArgs copy = args;
+  void* params[] = {&copy};
+  return cuda::LaunchKernel(driver, kernel.kernel, grid, stream, params);
+}
+
+}  // namespace
+
+absl::StatusOr<cuda::LaunchGrid> GemmGrid(const GemmKernel& kernel, int64_t row_tiles, int64_t n) {
+  if (row_tiles > kLargestGridX) {
+    return Error(absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH",
+                 absl::StrCat("x has ", row_tiles, " tiles of ", kernel.block_m,
+                              " rows, a launch takes ", kLargestGridX));
+  }
+  const int64_t n_tiles = (n + kernel.block_n - 1) / kernel.block_n;
+  cuda::LaunchGrid grid;
+  grid.grid.x = static_cast<unsigned>(row_tiles);
+  grid.grid.y = static_cast<unsigned>(std::min(n_tiles, kLargestGridY));
+  grid.block.x = static_cast<unsigned>(kernel.threads);
+  return grid;
+}
+
+absl::Status LaunchDense(const cuda::DriverTable& driver, const GemmKernel& kernel,
+                         const GemmArgs& args, CUstream stream) {
+  return Launch(driver, kernel, args, (args.m + kernel.block_m - 1) / kernel.block_m, stream);
+}
+
+absl::Status LaunchIndexed(const cuda::DriverTable& driver, const GemmKernel& kernel,
+                           const GemmArgs& args, int64_t slots, CUstream stream) {
+  return Launch(driver, kernel, args, LargestRowTiles(slots, args.weights.experts, kernel.block_m),
+                stream);
+}
+
+}  // namespace gemmd

@@ -1,0 +1,45 @@
+// What    GemmPlan: which kernel serves a layer at which M, and how it is launched.
+// Keys    A pure value: what an attached client will receive, apart from the loaded kernel itself.
+// Threads Immutable once built.
+#ifndef GEMMD_KERNELS_LAUNCH_GEMM_PLAN_H_
+#define GEMMD_KERNELS_LAUNCH_GEMM_PLAN_H_
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/contract/row_mapping.h"
+#include "kernels/cuda/driver.h"
+
+namespace gemmd {
+
+struct GemmKernel {
+  CUkernel kernel = nullptr;
+  std::string name;
+  std::string architecture;
+  RowMapping row_mapping = RowMapping::kDense;
+  int block_m = 0;
+  int block_n = 0;
+  int threads = 0;
+  std::vector<std::pair<std::string, std::string>> config;  // for explain
+};
+
+struct GemmPlan {
+  struct Range {
+    int64_t largest_m = std::numeric_limits<int64_t>::max();
+    GemmKernel kernel;
+  };
+  std::vector<Range> ranges;  // ascending largest_m; the last one has no bound
+
+  const GemmKernel& KernelFor(int64_t m) const {
+    size_t i = 0;
+    while (i + 1 < ranges.size() && m > ranges[i].largest_m) ++i;
+    return ranges[i].kernel;
+  }
+};
+
+}  // namespace gemmd
+
+#endif  // GEMMD_KERNELS_LAUNCH_GEMM_PLAN_H_

@@ -1,0 +1,26 @@
+// What    Dense GEMM of the CPU device: y = x * w^T + bias, rounded once to the type of y.
+// Memory  Bounded: 64 MiB of x in doubles at a time, and one block of weights and results per
+// thread. Threads Pure function; work is split over the pool.
+#ifndef GEMMD_CORE_EXEC_CPU_GEMM_H_
+#define GEMMD_CORE_EXEC_CPU_GEMM_H_
+
+#include "core/exec/cpu_matmul.h"
+#include "core/exec/device.h"
+#include "core/exec/thread_pool.h"
+
+namespace gemmd {
+
+// `call` is valid (ValidateCall); `tensor` is its layer.
+void RunCpuGemm(ThreadPool& pool, const StandardTensor& tensor, const GemmCall& call);
+
+// Rows [first, first + rows) of `x` as doubles with their scales applied, ld = PaddedColumns(K).
+void ReadActivations(ThreadPool& pool, const StandardTensor& tensor, const GemmCall& call,
+                     int64_t first, int64_t rows, double* out);
+
+// The report of a layer on activations of type `x`: the type used, and why if the layer asks for
+// another.
+CallReport ReportFor(const QuantSpec& spec, const NumberFormat& x, Order order);
+
+}  // namespace gemmd
+
+#endif  // GEMMD_CORE_EXEC_CPU_GEMM_H_

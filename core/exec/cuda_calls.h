@@ -1,0 +1,30 @@
+// What    Requests in core's structs -> arguments of the kernels, and the report of what ran.
+// Errors  Unimplemented UNSUPPORTED_DTYPE.
+// Threads Pure functions: no device is touched.
+#ifndef GEMMD_CORE_EXEC_CUDA_CALLS_H_
+#define GEMMD_CORE_EXEC_CUDA_CALLS_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "core/exec/cuda_layer.h"
+#include "core/exec/device.h"
+#include "kernels/gemm.h"
+
+namespace gemmd {
+
+absl::StatusOr<GemmArgs> MakeGemmArgs(const CudaLayer& layer, const GemmCall& call);
+
+// Extents of the whole request; `tokens` may be lowered to run it in chunks.
+absl::StatusOr<MoeShape> MakeMoeShape(const MoeCall& call);
+
+// The launch of `tokens` tokens from `first_token` on.
+absl::StatusOr<MoeLaunch> MakeMoeLaunch(const CudaLayer& gate_up, const CudaLayer& down,
+                                        const MoeCall& call, int64_t first_token, int64_t tokens,
+                                        uintptr_t workspace);
+
+CallReport ReportOf(const GemmKernel& kernel, const QuantSpec& spec, const NumberFormat& x);
+
+}  // namespace gemmd
+
+#endif  // GEMMD_CORE_EXEC_CUDA_CALLS_H_

@@ -1,0 +1,288 @@
+#include "core/exec/cuda_device.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/exec/cuda_calls.h"
+#include "core/exec/cuda_layer.h"
+#include "core/exec/cuda_memory.h"
+#include "kernels/base/mutex.h"
+#include "kernels/base/status.h"
+#include "kernels/cuda/device_info.h"
+#include "kernels/cuda/memory.h"
+#include "kernels/cuda/stream.h"
+#include "kernels/gemm.h"
+
+namespace gemmd {
+namespace {
+
+constexpr absl::Duration kCompileLimit = absl::Minutes(5);  // of one layer's kernels
+
+// A driver stream and the workspace of its requests, which only grows.
+class CudaStream : public Stream {
+ public:
+  CudaStream(std::shared_ptr<CudaGpu> gpu, cuda::Stream stream)
+      : gpu_(std::move(gpu)), stream_(std::move(stream)) {}
+  ~CudaStream() override {
+    const cuda::ScopedContext scope(gpu_->context);
+    workspace_.reset();
+    stream_.reset();
+  }
+
+  CUstream get() const { return stream_->get(); }
+  const CudaGpu& gpu() const { return *gpu_; }
+  absl::Status Synchronize() const { return stream_->Synchronize(); }
+
+  // At least `bytes` bytes. Nothing is in flight on the stream between requests.
+  absl::StatusOr<uintptr_t> Workspace(uint64_t bytes) {
+    if (!workspace_.has_value() || workspace_->size() < bytes) {
+      workspace_.reset();
+      GEMMD_ASSIGN_OR_RETURN(workspace_, cuda::DeviceBuffer::Create(gpu_->driver, bytes));
+    }
+    return workspace_->address();
+  }
+
+ private:
+  const std::shared_ptr<CudaGpu> gpu_;
+  std::optional<cuda::Stream> stream_;
+  std::optional<cuda::DeviceBuffer> workspace_;
+};
+
+DeviceDescription Describe(const cuda::DeviceInfo& info) {
+  DeviceDescription description;
+  description.id = absl::StrCat("cuda:", info.uuid);
+  description.kind = DeviceKind::kCuda;
+  description.name = info.name;
+  description.architecture = info.architecture;
+  description.multiprocessors = info.sm_count;
+  description.memory_bytes = info.memory_bytes;
+  return description;
+}
+
+class CudaDevice : public Device {
+ public:
+  CudaDevice(const cuda::DeviceInfo& info, std::shared_ptr<CudaGpu> gpu,
+             uint64_t moe_workspace_bytes)
+      : description_(Describe(info)),
+        gpu_(std::move(gpu)),
+        moe_workspace_bytes_(moe_workspace_bytes) {}
+
+  const DeviceDescription& description() const override { return description_; }
+
+  absl::Status health() const override {
+    MutexLock lock(mutex_);
+    return health_;
+  }
+
+  uint64_t weights_bytes() const override { return gpu_->weights_bytes; }
+
+  absl::StatusOr<std::shared_ptr<DeviceLayer>> LoadLayer(const StandardTensor& tensor) override {
+    return WithContext([&]() -> absl::StatusOr<std::shared_ptr<DeviceLayer>> {
+      if (tensor.scale_columns > std::numeric_limits<int32_t>::max()) {
+        return Error(absl::StatusCode::kUnimplemented, "NO_KERNEL",
+                     absl::StrCat("scale_columns ", tensor.scale_columns, " is beyond 2^31 - 1"));
+      }
+      const absl::Time deadline = absl::Now() + kCompileLimit;
+      GEMMD_ASSIGN_OR_RETURN(LayerPlan plan,
+                             gpu_->kernels.PlanLayer(tensor.spec, tensor.shape, deadline));
+      GEMMD_ASSIGN_OR_RETURN(const MoeKernels moe_kernels, gpu_->kernels.LoadMoeKernels(deadline));
+      GEMMD_ASSIGN_OR_RETURN(std::shared_ptr<DeviceLayer> layer,
+                             CudaLayer::Upload(gpu_, tensor, std::move(plan), moe_kernels));
+      return layer;
+    });
+  }
+
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
+    return WithContext([&]() -> absl::StatusOr<std::unique_ptr<Stream>> {
+      GEMMD_ASSIGN_OR_RETURN(cuda::Stream stream, cuda::Stream::Create(gpu_->driver));
+      return std::make_unique<CudaStream>(gpu_, std::move(stream));
+    });
+  }
+
+  absl::StatusOr<std::unique_ptr<Memory>> OpenCudaIpc(absl::Span<const std::byte> handle,
+                                                      uint64_t allocation_size) override {
+    return WithContext([&] { return OpenIpcMemory(gpu_, handle, allocation_size); });
+  }
+  absl::StatusOr<std::unique_ptr<Memory>> OpenFd(int fd, uint64_t size) override {
+    return WithContext([&] { return ImportVmmMemory(gpu_, fd, size); });
+  }
+  absl::StatusOr<std::unique_ptr<Memory>> Allocate(uint64_t size) override {
+    return WithContext([&] { return AllocateDeviceMemory(gpu_, size); });
+  }
+
+  absl::Status CopyIn(uintptr_t address, absl::Span<const std::byte> from) override {
+    return WithContext([&]() -> absl::Status {
+      if (from.empty()) return absl::OkStatus();
+      GEMMD_CUDA(gpu_->driver, cuMemcpyHtoD, address, from.data(), from.size());
+      // A copy from pageable memory may return before it is complete; streams do not wait for it.
+      GEMMD_CUDA(gpu_->driver, cuStreamSynchronize, nullptr);
+      return absl::OkStatus();
+    });
+  }
+  absl::Status CopyOut(uintptr_t address, absl::Span<std::byte> to) override {
+    return WithContext([&]() -> absl::Status {
+      if (to.empty()) return absl::OkStatus();
+      GEMMD_CUDA(gpu_->driver, cuMemcpyDtoH, to.data(), address, to.size());
+      return absl::OkStatus();
+    });
+  }
+
+  absl::StatusOr<CallReport> RunGemm(Stream& stream, const GemmCall& call) override {
+    GEMMD_RETURN_IF_ERROR(ValidateCall(call));
+    return WithContext([&] { return LaunchGemm(stream, call); });
+  }
+  absl::StatusOr<MoeReport> RunMoe(Stream& stream, const MoeCall& call) override {
+    GEMMD_RETURN_IF_ERROR(ValidateCall(call));
+    return WithContext([&] { return LaunchMoeCall(stream, call); });
+  }
+
+  absl::StatusOr<KernelExplanation> Explain(const DeviceLayer& layer, int64_t m) override {
+    GEMMD_ASSIGN_OR_RETURN(const CudaLayer* cuda_layer, LayerOf(layer));
+    const LayerPlan& plan = cuda_layer->plan();
+    const GemmPlan& gemm = plan.dense.ranges.empty() ? plan.indexed : plan.dense;
+    const GemmKernel& kernel = gemm.KernelFor(m);
+    KernelExplanation explanation;
+    explanation.m = m;
+    explanation.choice.kernel = kernel.name;
+    explanation.choice.activation_used = layer.spec().activation;
+    explanation.choice.reason =
+        "the generic kernel serves every M and uses x in the type the request gives";
+    explanation.config = kernel.config;
+    explanation.config.emplace_back("architecture", kernel.architecture);
+    explanation.config.emplace_back("batch_invariant", "always: one order along K");
+    return explanation;
+  }
+
+ private:
+  // Runs `work` with the context current, and remembers an error that only a new process cures.
+  template <typename Work>
+  auto WithContext(Work work) -> decltype(work()) {
+    GEMMD_RETURN_IF_ERROR(health());
+    const cuda::ScopedContext scope(gpu_->context);
+    Remember(scope.status());
+    GEMMD_RETURN_IF_ERROR(scope.status());
+    auto result = work();
+    if constexpr (std::is_same_v<decltype(result), absl::Status>) {
+      Remember(result);
+    } else {
+      Remember(result.status());
+    }
+    return result;
+  }
+
+  void Remember(const absl::Status& status) {
+    if (status.code() != absl::StatusCode::kDataLoss) return;
+    MutexLock lock(mutex_);
+    if (health_.ok()) health_ = status;
+  }
+
+  absl::Status WrongDevice(absl::string_view what) const {
+    return Error(absl::StatusCode::kFailedPrecondition, "WRONG_DEVICE",
+                 absl::StrCat(what, " is not on ", description_.id));
+  }
+
+  absl::StatusOr<const CudaLayer*> LayerOf(const DeviceLayer& layer) const {
+    const auto* cuda_layer = dynamic_cast<const CudaLayer*>(&layer);
+    if (cuda_layer == nullptr || &cuda_layer->gpu() != gpu_.get()) return WrongDevice("the layer");
+    return cuda_layer;
+  }
+
+  absl::StatusOr<CudaStream*> StreamOf(Stream& stream) const {
+    auto* cuda_stream = dynamic_cast<CudaStream*>(&stream);
+    if (cuda_stream == nullptr || &cuda_stream->gpu() != gpu_.get())
+      return WrongDevice("the stream");
+    return cuda_stream;
+  }
+
+  absl::StatusOr<CallReport> LaunchGemm(Stream& stream, const GemmCall& call) {
+    GEMMD_ASSIGN_OR_RETURN(CudaStream* const queue, StreamOf(stream));
+    GEMMD_ASSIGN_OR_RETURN(const CudaLayer* const layer, LayerOf(*call.layer));
+    const GemmKernel& kernel = layer->plan().dense.KernelFor(call.x.rows);
+    if (call.x.rows > 0) {
+      GEMMD_ASSIGN_OR_RETURN(const GemmArgs args, MakeGemmArgs(*layer, call));
+      GEMMD_RETURN_IF_ERROR(LaunchDense(gpu_->driver, kernel, args, queue->get()));
+      GEMMD_RETURN_IF_ERROR(queue->Synchronize());
+    }
+    return ReportOf(kernel, layer->spec(), call.x.type);
+  }
+
+  absl::StatusOr<MoeReport> LaunchMoeCall(Stream& stream, const MoeCall& call) {
+    GEMMD_ASSIGN_OR_RETURN(CudaStream* const queue, StreamOf(stream));
+    GEMMD_ASSIGN_OR_RETURN(const CudaLayer* const gate_up, LayerOf(*call.gate_up));
+    GEMMD_ASSIGN_OR_RETURN(const CudaLayer* const down, LayerOf(*call.down));
+    if (call.x.rows > 0) {
+      // Also after an error: what was launched before it must not outlive the request.
+      const absl::Status launched = LaunchChunks(*queue, *gate_up, *down, call);
+      GEMMD_RETURN_IF_ERROR(queue->Synchronize());
+      GEMMD_RETURN_IF_ERROR(launched);
+    }
+    return MoeReport{
+        ReportOf(gate_up->plan().indexed.KernelFor(call.x.rows), gate_up->spec(), call.x.type),
+        ReportOf(down->plan().indexed.KernelFor(call.x.rows), down->spec(), call.x.type)};
+  }
+
+  // Chunks of tokens one after the other in the same workspace.
+  absl::Status LaunchChunks(CudaStream& queue, const CudaLayer& gate_up, const CudaLayer& down,
+                            const MoeCall& call) {
+    GEMMD_ASSIGN_OR_RETURN(MoeShape shape, MakeMoeShape(call));
+    const int64_t step = MoeTokensAtATime(shape, moe_workspace_bytes_);
+    shape.tokens = step;
+    GEMMD_ASSIGN_OR_RETURN(const uintptr_t workspace,
+                           queue.Workspace(LayoutMoeWorkspace(shape).bytes));
+    for (int64_t first = 0; first < call.x.rows; first += step) {
+      const int64_t tokens = std::min(step, call.x.rows - first);
+      GEMMD_ASSIGN_OR_RETURN(const MoeLaunch launch,
+                             MakeMoeLaunch(gate_up, down, call, first, tokens, workspace));
+      GEMMD_RETURN_IF_ERROR(LaunchMoe(gpu_->driver, launch, queue.get()));
+    }
+    return absl::OkStatus();
+  }
+
+  const DeviceDescription description_;
+  const std::shared_ptr<CudaGpu> gpu_;
+  const uint64_t moe_workspace_bytes_;
+  mutable Mutex mutex_;
+  absl::Status health_ ABSL_GUARDED_BY(mutex_);
+};
+
+absl::StatusOr<std::unique_ptr<Device>> CreateDevice(const cuda::DriverTable& driver,
+                                                     const cuda::DeviceInfo& info,
+                                                     const std::shared_ptr<jit::KernelCache>& cache,
+                                                     const CudaDeviceOptions& options) {
+  GEMMD_ASSIGN_OR_RETURN(cuda::PrimaryContext context,
+                         cuda::PrimaryContext::Retain(driver, info.ordinal));
+  auto gpu =
+      std::make_shared<CudaGpu>(driver, info.ordinal, std::move(context), info.architecture, cache);
+  return std::make_unique<CudaDevice>(info, std::move(gpu), options.moe_workspace_bytes);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::unique_ptr<Device>>> CreateCudaDevices(
+    const CudaDeviceOptions& options) {
+  std::vector<std::unique_ptr<Device>> devices;
+  const absl::StatusOr<const cuda::DriverTable*> driver = cuda::LoadDriver();
+  if (!driver.ok()) return devices;  // no driver: a machine without GPUs
+  GEMMD_ASSIGN_OR_RETURN(std::vector<cuda::DeviceInfo> gpus, cuda::ListGpus(**driver));
+  std::stable_sort(gpus.begin(), gpus.end(),
+                   [](const cuda::DeviceInfo& a, const cuda::DeviceInfo& b) {
+                     return a.memory_bytes > b.memory_bytes;
+                   });
+  GEMMD_ASSIGN_OR_RETURN(const std::shared_ptr<jit::KernelCache> cache,
+                         OpenKernelCache(options.cache_directory));
+  for (const cuda::DeviceInfo& info : gpus) {
+    if (!info.Usable().ok()) continue;
+    absl::StatusOr<std::unique_ptr<Device>> device = CreateDevice(**driver, info, cache, options);
+    if (!device.ok()) return Annotate(device.status(), info.uuid);
+    devices.push_back(*std::move(device));
+  }
+  return devices;
+}
+
+}  // namespace gemmd

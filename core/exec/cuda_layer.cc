@@ -1,0 +1,96 @@
+#include "core/exec/cuda_layer.h"
+
+#include <utility>
+
+#include "kernels/base/status.h"
+
+namespace gemmd {
+namespace {
+
+constexpr uint64_t kPartAlignment = 256;
+
+// Where each tensor lies in the layer's allocation.
+class Parts {
+ public:
+  struct Part {
+    const Buffer* buffer;
+    uint64_t offset;
+  };
+
+  explicit Parts(const StandardTensor& tensor)
+      : parts_{Place(tensor.codes),           Place(tensor.scales),
+               Place(tensor.zero_points),     Place(tensor.secondary_scales),
+               Place(tensor.group_index),     Place(tensor.bias),
+               Place(tensor.activation_scale)} {}
+
+  uint64_t bytes() const { return end_; }
+  const auto& all() const { return parts_; }
+
+  LayerAddresses AddressesFrom(uintptr_t base) const {
+    return {AddressOf(0, base), AddressOf(1, base), AddressOf(2, base),
+            AddressOf(3, base), AddressOf(4, base), AddressOf(5, base)};
+  }
+  uintptr_t ActivationScaleFrom(uintptr_t base) const { return AddressOf(6, base); }
+
+ private:
+  Part Place(const Buffer& buffer) {
+    const Part part{&buffer, end_};
+    end_ += (buffer.size() + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+    return part;
+  }
+  uintptr_t AddressOf(size_t part, uintptr_t base) const {
+    return parts_[part].buffer->empty() ? 0 : base + parts_[part].offset;
+  }
+
+  uint64_t end_ = 0;  // before parts_: Place advances it
+  Part parts_[7];
+};
+
+absl::Status CopyParts(const CudaGpu& gpu, const Parts& parts, uintptr_t base) {
+  for (const Parts::Part& part : parts.all()) {
+    if (part.buffer->empty()) continue;
+    GEMMD_CUDA(gpu.driver, cuMemcpyHtoD, base + part.offset, part.buffer->data(),
+               part.buffer->size());
+  }
+  // A copy from pageable memory may return before it is complete.
+  GEMMD_CUDA(gpu.driver, cuStreamSynchronize, nullptr);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<CudaLayer>> CudaLayer::Upload(std::shared_ptr<CudaGpu> gpu,
+                                                             const StandardTensor& tensor,
+                                                             LayerPlan plan,
+                                                             MoeKernels moe_kernels) {
+  const Parts parts(tensor);
+  GEMMD_ASSIGN_OR_RETURN(cuda::VmmAllocation memory,
+                         cuda::VmmAllocation::Create(gpu->driver, gpu->ordinal, parts.bytes()));
+  GEMMD_RETURN_IF_ERROR(CopyParts(*gpu, parts, memory.address()));
+  return std::shared_ptr<CudaLayer>(
+      new CudaLayer(std::move(gpu), tensor, std::move(plan), moe_kernels, std::move(memory)));
+}
+
+CudaLayer::CudaLayer(std::shared_ptr<CudaGpu> gpu, const StandardTensor& tensor, LayerPlan plan,
+                     MoeKernels moe_kernels, cuda::VmmAllocation memory)
+    : gpu_(std::move(gpu)),
+      spec_(tensor.spec),
+      shape_(tensor.shape),
+      gate_up_interleaved_(tensor.gate_up_interleaved),
+      plan_(std::move(plan)),
+      moe_kernels_(moe_kernels),
+      memory_(std::move(memory)) {
+  const Parts parts(tensor);
+  weights_ =
+      MakeWeightArgs(spec_, shape_, tensor.scale_columns, parts.AddressesFrom(memory_->address()));
+  activation_scale_ = reinterpret_cast<const float*>(parts.ActivationScaleFrom(memory_->address()));
+  gpu_->weights_bytes += memory_->size();
+}
+
+CudaLayer::~CudaLayer() {
+  gpu_->weights_bytes -= memory_->size();
+  const cuda::ScopedContext scope(gpu_->context);
+  memory_.reset();
+}
+
+}  // namespace gemmd

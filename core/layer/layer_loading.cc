@@ -1,0 +1,224 @@
+// How a registration becomes a layer: join, or read, take the digest, join again, load.
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/layer/layer_registry.h"
+#include "core/layer/layer_state.h"
+#include "core/quant/standard_tensor.h"
+#include "core/session/random.h"
+#include "kernels/base/status.h"
+
+namespace gemmd {
+namespace {
+
+absl::Status Cancelled() {
+  return Error(absl::StatusCode::kCancelled, "CANCELLED", "the registration was cancelled");
+}
+
+void GiveAll(const std::vector<std::function<void()>>& answers) {
+  for (const auto& answer : answers) answer();
+}
+
+absl::Status FromException(const char* what) {
+  return Error(absl::StatusCode::kInternal, "INTERNAL", absl::StrCat("loading the layer: ", what));
+}
+
+}  // namespace
+
+void LayerRegistry::Register(LayerRegistration registration, LayerOrigin origin) {
+  auto shared = std::make_shared<LayerRegistration>(std::move(registration));
+  Answers answers;
+  {
+    MutexLock lock(mutex_);
+    const std::string identity = origin.identity;
+    const auto layer = layer_by_identity_.find(identity);
+    const auto load = load_by_identity_.find(identity);
+    if (stopping_ || holders_.count(shared->session_id) == 0) {
+      answers.push_back([shared] {
+        shared->done(Error(absl::StatusCode::kAborted, "SESSION_ENDED", "the session ended"));
+      });
+    } else if (!identity.empty() && layer != layer_by_identity_.end()) {
+      AttachAll(layers_.at(layer->second), {shared}, answers);
+    } else if (!identity.empty() && load != load_by_identity_.end()) {
+      load->second->waiting.push_back(shared);
+    } else {
+      auto created = std::make_shared<Load>(std::move(origin));
+      created->waiting.push_back(shared);
+      if (!identity.empty()) {
+        created->identities.insert(identity);
+        load_by_identity_[identity] = created;
+      }
+      loads_.insert(created);
+      queue_.push_back(created);
+      changed_.NotifyOne();
+    }
+  }
+  GiveAll(answers);
+}
+
+void LayerRegistry::Work() {
+  while (true) {
+    std::shared_ptr<Load> load;
+    {
+      MutexLock lock(mutex_);
+      changed_.Wait(mutex_, [this] { return stopping_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      load = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    RunLoad(load);
+  }
+}
+
+void LayerRegistry::RunLoad(const std::shared_ptr<Load>& load) {
+  if (!Report(load, {})) return;
+  const absl::Time start = absl::Now();
+  std::string format;
+  absl::Status status;
+  try {
+    status = ReadAndPlace(load, format);
+  } catch (const std::exception& error) {
+    status = FromException(error.what());
+  }
+  if (!status.ok()) FailLoad(load, status);
+  if (options_.loaded) options_.loaded(format, status, absl::Now() - start);
+}
+
+absl::Status LayerRegistry::ReadAndPlace(const std::shared_ptr<Load>& load, std::string& format) {
+  GEMMD_ASSIGN_OR_RETURN(const CheckpointLayer source,
+                         load->origin.read([this, &load](uint64_t done, uint64_t total) {
+                           return Report(load, {LayerState::kLoading, done, total});
+                         }));
+  format = source.format;
+  GEMMD_RETURN_IF_ERROR(Validate(source.tensor));
+  const std::string digest = Digest(source.tensor);
+  // gate_up_interleaved is no part of the digest's content, but of what the layer means.
+  const std::string content = absl::StrCat(load->origin.device->description().id, " ", digest, " ",
+                                           source.tensor.gate_up_interleaved ? "i" : "h");
+  if (!ClaimContent(load, content)) return absl::OkStatus();
+  const auto bytes = static_cast<uint64_t>(source.tensor.total_bytes());
+  if (!Report(load, {LayerState::kPacking, bytes, bytes})) return Cancelled();
+  return LoadOnDevice(load, source, digest, content);
+}
+
+// Whether this load goes on: not when the content is there or on its way; then its registrations
+// are answered or moved.
+bool LayerRegistry::ClaimContent(const std::shared_ptr<Load>& load, const std::string& content) {
+  Answers answers;
+  {
+    MutexLock lock(mutex_);
+    const auto layer = layer_by_content_.find(content);
+    const auto other = load_by_content_.find(content);
+    if (layer == layer_by_content_.end() && other == load_by_content_.end()) {
+      load->content = content;
+      load_by_content_[content] = load;
+      return true;
+    }
+    const std::set<std::string> identities = load->identities;
+    Registrations waiting = std::move(load->waiting);
+    load->waiting.clear();
+    ForgetLoad(*load);
+    loads_.erase(load);
+    if (layer != layer_by_content_.end()) {
+      const std::shared_ptr<Layer> ready = layers_.at(layer->second);
+      for (const std::string& identity : identities) {
+        ready->identities.insert(identity);
+        layer_by_identity_[identity] = ready->id;
+      }
+      AttachAll(ready, std::move(waiting), answers);
+    } else {
+      const std::shared_ptr<Load> leader = other->second;
+      for (const std::string& identity : identities) {
+        leader->identities.insert(identity);
+        load_by_identity_[identity] = leader;
+      }
+      for (auto& registration : waiting) leader->waiting.push_back(std::move(registration));
+    }
+  }
+  GiveAll(answers);
+  return false;
+}
+
+absl::Status LayerRegistry::LoadOnDevice(const std::shared_ptr<Load>& load,
+                                         const CheckpointLayer& source, const std::string& digest,
+                                         const std::string& content) {
+  GEMMD_ASSIGN_OR_RETURN(std::shared_ptr<DeviceLayer> loaded,
+                         load->origin.device->LoadLayer(source.tensor));
+  auto layer = std::make_shared<Layer>();
+  layer->device = load->origin.device;
+  layer->digest = digest;
+  layer->content = content;
+  layer->format = source.format;
+  layer->loaded = load->origin.guard ? load->origin.guard(std::move(loaded)) : std::move(loaded);
+  Answers answers;
+  {
+    MutexLock lock(mutex_);
+    do {
+      layer->id = RandomId();
+    } while (layers_.count(layer->id) != 0);
+    layer->identities = load->identities;
+    ForgetLoad(*load);
+    loads_.erase(load);
+    layers_[layer->id] = layer;
+    layer_by_content_[content] = layer->id;
+    for (const std::string& identity : layer->identities) layer_by_identity_[identity] = layer->id;
+    AttachAll(layer, std::move(load->waiting), answers);
+    load->waiting.clear();
+  }
+  GiveAll(answers);
+  return absl::OkStatus();
+}
+
+// Tells every waiting registration, drops those that cancel, and says whether one is left. The last
+// one's cancellation takes the load out of the tables, so that nobody joins a load that is about to
+// stop.
+bool LayerRegistry::Report(const std::shared_ptr<Load>& load, const LayerProgress& progress) {
+  Registrations waiting;
+  {
+    MutexLock lock(mutex_);
+    load->latest = progress;
+    waiting = load->waiting;
+  }
+  for (const auto& registration : waiting) {
+    if (!registration->progress || registration->progress(progress)) continue;
+    bool owned = false;
+    {
+      MutexLock lock(mutex_);
+      auto& list = load->waiting;
+      const auto found = std::find(list.begin(), list.end(), registration);
+      owned = found != list.end();
+      if (owned) list.erase(found);
+    }
+    if (owned) registration->done(Cancelled());
+  }
+  MutexLock lock(mutex_);
+  if (!load->waiting.empty()) return true;
+  ForgetLoad(*load);
+  loads_.erase(load);
+  return false;
+}
+
+void LayerRegistry::FailLoad(const std::shared_ptr<Load>& load, const absl::Status& status) {
+  Registrations waiting;
+  {
+    MutexLock lock(mutex_);
+    ForgetLoad(*load);
+    loads_.erase(load);
+    waiting.swap(load->waiting);
+  }
+  for (const auto& registration : waiting) registration->done(status);
+}
+
+void LayerRegistry::ForgetLoad(const Load& load) {
+  const auto erase = [&load](auto& table, const std::string& key) {
+    const auto found = table.find(key);
+    if (found != table.end() && found->second.get() == &load) table.erase(found);
+  };
+  for (const std::string& identity : load.identities) erase(load_by_identity_, identity);
+  erase(load_by_content_, load.content);
+}
+
+}  // namespace gemmd

@@ -1,0 +1,215 @@
+// Sessions, references and look-ups. Loading: layer_loading.cc.
+#include "core/layer/layer_registry.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/layer/layer_state.h"
+#include "kernels/base/status.h"
+
+namespace gemmd {
+namespace {
+
+absl::Status SessionEnded() {
+  return Error(absl::StatusCode::kAborted, "SESSION_ENDED", "the session ended");
+}
+
+}  // namespace
+
+LayerRegistry::LayerRegistry(Options options) : options_(std::move(options)) {
+  for (int i = 0; i < std::max(1, options_.loader_threads); ++i) {
+    loaders_.emplace_back([this] { Work(); });
+  }
+}
+
+LayerRegistry::~LayerRegistry() {
+  std::vector<uint64_t> sessions;
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    for (const auto& [id, holder] : holders_) sessions.push_back(id);
+    changed_.NotifyAll();
+  }
+  for (const uint64_t id : sessions) RemoveSession(id);
+  for (std::thread& loader : loaders_) loader.join();
+}
+
+void LayerRegistry::AddSession(uint64_t session_id) {
+  MutexLock lock(mutex_);
+  holders_[session_id];
+}
+
+void LayerRegistry::RemoveSession(uint64_t session_id) {
+  Registrations ended;
+  {
+    MutexLock lock(mutex_);
+    const auto holder = holders_.find(session_id);
+    if (holder == holders_.end()) return;
+    for (const uint64_t id : holder->second.ids) {
+      const std::shared_ptr<Layer> layer = layers_.at(id);
+      layer->sessions.erase(session_id);
+      if (layer->sessions.empty()) Drop(layer);
+    }
+    holders_.erase(holder);
+    for (const std::shared_ptr<Load>& load : loads_) {
+      Registrations kept;
+      for (std::shared_ptr<LayerRegistration>& waiting : load->waiting) {
+        (waiting->session_id == session_id ? ended : kept).push_back(std::move(waiting));
+      }
+      load->waiting.swap(kept);
+    }
+  }
+  for (const auto& registration : ended) registration->done(SessionEnded());
+}
+
+void LayerRegistry::Drop(const std::shared_ptr<Layer>& layer) {
+  for (const std::string& identity : layer->identities) layer_by_identity_.erase(identity);
+  layer_by_content_.erase(layer->content);
+  layers_.erase(layer->id);
+  layer->loaded.reset();  // its guard releases it on another thread
+}
+
+absl::Status LayerRegistry::Release(uint64_t session_id, uint64_t layer_id) {
+  MutexLock lock(mutex_);
+  absl::StatusOr<std::shared_ptr<Layer>> layer = FindHeld(session_id, layer_id);
+  if (absl::IsNotFound(layer.status())) return absl::OkStatus();
+  if (!layer.ok()) return layer.status();
+  Holder& holder = holders_.at(session_id);
+  holder.ids.erase(layer_id);
+  for (auto name = holder.names.begin(); name != holder.names.end();) {
+    name = name->second == layer_id ? holder.names.erase(name) : std::next(name);
+  }
+  (*layer)->sessions.erase(session_id);
+  if ((*layer)->sessions.empty()) Drop(*layer);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<LayerRegistry::Layer>> LayerRegistry::FindHeld(
+    uint64_t session_id, uint64_t layer_id) const {
+  const auto found = layers_.find(layer_id);
+  if (found == layers_.end()) {
+    return Error(absl::StatusCode::kNotFound, "LAYER_NOT_FOUND",
+                 absl::StrCat("there is no layer ", layer_id));
+  }
+  if (found->second->sessions.count(session_id) == 0) {
+    return Error(absl::StatusCode::kPermissionDenied, "NOT_OWNER",
+                 absl::StrCat("the session does not hold layer ", layer_id));
+  }
+  return found->second;
+}
+
+absl::StatusOr<LayerRegistry::Use> LayerRegistry::Find(uint64_t session_id,
+                                                       uint64_t layer_id) const {
+  MutexLock lock(mutex_);
+  GEMMD_ASSIGN_OR_RETURN(const std::shared_ptr<Layer> layer, FindHeld(session_id, layer_id));
+  return Use{layer->device, layer->loaded};
+}
+
+absl::StatusOr<LayerInfo> LayerRegistry::Info(uint64_t session_id, uint64_t layer_id) const {
+  MutexLock lock(mutex_);
+  GEMMD_ASSIGN_OR_RETURN(const std::shared_ptr<Layer> layer, FindHeld(session_id, layer_id));
+  return InfoFor(*layer, session_id);
+}
+
+LayerInfo LayerRegistry::InfoFor(const Layer& layer, uint64_t session_id) const {
+  LayerInfo info;
+  info.layer_id = layer.id;
+  info.device = layer.device->description().id;
+  info.digest = layer.digest;
+  info.spec = layer.loaded->spec();
+  info.shape = layer.loaded->shape();
+  info.bytes = layer.loaded->bytes();
+  info.references = static_cast<int>(layer.sessions.size());
+  info.state = LayerState::kReady;
+  info.source_format = layer.format;
+  info.gate_up_interleaved = layer.loaded->gate_up_interleaved();
+  const auto holder = holders_.find(session_id);
+  if (holder == holders_.end()) return info;
+  for (const auto& [name, id] : holder->second.names) {
+    if (id == layer.id) info.name = name;
+  }
+  return info;
+}
+
+std::vector<LayerInfo> LayerRegistry::List(uint64_t session_id) const {
+  std::vector<LayerInfo> infos;
+  MutexLock lock(mutex_);
+  const auto holder = holders_.find(session_id);
+  if (holder == holders_.end()) return infos;
+  for (const uint64_t id : holder->second.ids) {
+    infos.push_back(InfoFor(*layers_.at(id), session_id));
+  }
+  return infos;
+}
+
+std::vector<LayerInfo> LayerRegistry::ListAll() const {
+  std::vector<LayerInfo> infos;
+  MutexLock lock(mutex_);
+  for (const auto& [id, layer] : layers_) {
+    infos.push_back(InfoFor(*layer, layer->sessions.empty() ? 0 : *layer->sessions.begin()));
+  }
+  for (const std::shared_ptr<Load>& load : loads_) {
+    if (load->waiting.empty()) continue;
+    LayerInfo info;
+    info.name = load->waiting.front()->name;
+    info.device = load->origin.device->description().id;
+    info.references = static_cast<int>(load->waiting.size());
+    info.state = load->latest.state;
+    infos.push_back(std::move(info));
+  }
+  return infos;
+}
+
+LayerRegistry::Totals LayerRegistry::totals() const {
+  MutexLock lock(mutex_);
+  Totals totals;
+  totals.layers = static_cast<int>(layers_.size());
+  for (const auto& [id, layer] : layers_) {
+    totals.references += static_cast<int>(layer->sessions.size());
+  }
+  return totals;
+}
+
+int LayerRegistry::LayersOf(uint64_t session_id) const {
+  MutexLock lock(mutex_);
+  const auto holder = holders_.find(session_id);
+  return holder == holders_.end() ? 0 : static_cast<int>(holder->second.ids.size());
+}
+
+absl::StatusOr<LayerInfo> LayerRegistry::Attach(const std::shared_ptr<Layer>& layer,
+                                                const LayerRegistration& registration) {
+  const auto found = holders_.find(registration.session_id);
+  if (found == holders_.end()) return SessionEnded();
+  Holder& holder = found->second;
+  const auto named = holder.names.find(registration.name);
+  if (named != holder.names.end() && named->second != layer->id) {
+    return Error(absl::StatusCode::kAlreadyExists, "LAYER_CONFLICT",
+                 absl::StrCat("the session uses the name '", registration.name,
+                              "' for another layer: release that one first"));
+  }
+  const int limit = options_.layers_per_session;
+  if (holder.ids.count(layer->id) == 0 && static_cast<int>(holder.ids.size()) >= limit) {
+    return Error(absl::StatusCode::kResourceExhausted, "QUOTA",
+                 absl::StrCat("the session holds ", limit, " layers, which is the limit"));
+  }
+  holder.ids.insert(layer->id);
+  if (!registration.name.empty()) holder.names[registration.name] = layer->id;
+  layer->sessions.insert(registration.session_id);
+  LayerInfo info = InfoFor(*layer, registration.session_id);
+  info.name = registration.name;
+  return info;
+}
+
+void LayerRegistry::AttachAll(const std::shared_ptr<Layer>& layer, Registrations registrations,
+                              Answers& answers) {
+  for (std::shared_ptr<LayerRegistration>& registration : registrations) {
+    absl::StatusOr<LayerInfo> info = Attach(layer, *registration);
+    answers.push_back([registration = std::move(registration), info = std::move(info)] {
+      registration->done(info);
+    });
+  }
+  if (layer->sessions.empty()) Drop(layer);
+}
+
+}  // namespace gemmd

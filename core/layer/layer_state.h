@@ -1,0 +1,44 @@
+// What    What the registry keeps of a layer and of a load. Private to core/layer.
+//
+//   LOADING ──▶ PACKING ──▶ READY ──▶ RELEASED
+//      │           │
+//      └───────────┴──▶ FAILED
+//
+//   LOADING  the source is read and its digest taken
+//   PACKING  the device loads the tensors
+//   READY    at least one session holds it
+//   RELEASED the last session gave it up: no new use; its memory goes with the last request in
+//   flight FAILED   every registration that waited got the error; nothing is kept
+#ifndef GEMMD_CORE_LAYER_LAYER_STATE_H_
+#define GEMMD_CORE_LAYER_LAYER_STATE_H_
+
+#include "core/layer/layer_registry.h"
+
+namespace gemmd {
+
+// READY. Guarded by the registry's lock.
+struct LayerRegistry::Layer {
+  uint64_t id = 0;
+  Device* device = nullptr;
+  std::string digest;
+  std::string content;               // key of layer_by_content_
+  std::set<std::string> identities;  // keys of layer_by_identity_
+  std::string format;
+  std::shared_ptr<DeviceLayer> loaded;
+  std::set<uint64_t> sessions;
+};
+
+// LOADING or PACKING. Guarded by the registry's lock, except `origin`.
+struct LayerRegistry::Load {
+  explicit Load(LayerOrigin source) : origin(std::move(source)) {}
+
+  const LayerOrigin origin;
+  LayerProgress latest;
+  Registrations waiting;             // whoever takes a registration out calls its `done`
+  std::set<std::string> identities;  // keys of load_by_identity_
+  std::string content;               // key of load_by_content_, once known
+};
+
+}  // namespace gemmd
+
+#endif  // GEMMD_CORE_LAYER_LAYER_STATE_H_

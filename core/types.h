@@ -1,0 +1,223 @@
+// What    What clients ask of the node and get back, as plain structs; and the node's events.
+// Units   Sizes and offsets in bytes, extents and strides in elements unless a name says otherwise.
+// Who     The server converts protobuf messages to and from these; core/session, core/layer use
+// them.
+#ifndef GEMMD_CORE_TYPES_H_
+#define GEMMD_CORE_TYPES_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "core/exec/device.h"
+
+namespace gemmd {
+
+struct NodeOptions {
+  std::vector<std::filesystem::path> checkpoint_roots;
+  int max_sessions = 1024;
+  int max_regions_per_session = 4096;
+  uint64_t max_region_bytes_per_session = uint64_t{1} << 40;
+  int max_layers_per_session = 65536;
+  int max_queued_per_session = 256;                 // requests waiting or running
+  int loader_threads = 2;                           // layer registrations at the same time
+  absl::Duration stream_grace = absl::Seconds(10);  // OpenSession without KeepSession
+};
+
+// ---- what a client sends, in core's own structs ----
+
+struct RegionRef {
+  uint64_t id = 0;
+  uint64_t generation = 0;
+};
+
+struct TensorRef {
+  RegionRef region;
+  uint64_t byte_offset = 0;
+  NumberFormat type;
+  bool is_signed_int = false;
+  std::vector<int64_t> shape;  // [rows, columns] or [elements]
+  int64_t row_stride = 0;      // elements; 0 = columns
+};
+
+struct RawRef {
+  RegionRef region;
+  uint64_t byte_offset = 0;
+  uint64_t byte_size = 0;
+};
+
+struct CudaIpcSource {
+  std::string handle;  // must be 64 bytes
+  uint64_t offset = 0;
+  uint64_t size = 0;
+  uint64_t allocation_size = 0;
+  uint64_t buffer_id = 0;
+};
+struct PassedSource {
+  uint64_t ticket = 0;
+  uint64_t offset = 0;
+  uint64_t size = 0;
+};
+struct DaemonSource {
+  uint64_t size = 0;
+};
+struct RegionRequest {
+  std::string device;
+  std::variant<CudaIpcSource, PassedSource, DaemonSource> source;
+  std::string label;
+};
+
+struct CheckpointSource {
+  std::string path;
+  std::string module;
+};
+struct TensorSource {
+  QuantSpec spec;
+  LayerShape shape;
+  int64_t scale_columns = 0;  // 0 = spec.ScaleColumns(k)
+  std::optional<RawRef> codes, scales, zero_points, secondary_scales, group_index, bias,
+      activation_scale;
+};
+struct LayerRequest {
+  std::string device;  // empty = best
+  std::string name;
+  std::variant<CheckpointSource, TensorSource> source;
+};
+
+struct GemmRequest {
+  uint64_t layer_id = 0;
+  TensorRef x;
+  std::optional<TensorRef> x_scale;
+  TensorRef y;
+  bool batch_invariant = false;
+};
+
+struct MoeRequest {
+  uint64_t gate_up_layer_id = 0;
+  uint64_t down_layer_id = 0;
+  TensorRef x;
+  TensorRef y;
+  std::optional<TensorRef> topk_ids, topk_weights;  // or router_logits
+  std::optional<TensorRef> router_logits;
+  int top_k = 0;  // with router_logits
+  bool renormalize = false;
+  ActivationFunction activation = ActivationFunction::kSiluAndMul;
+  float alpha = 0;  // 0 = 1.702
+  float limit = 0;
+  bool router_weight_on_input = false;
+  int64_t first_expert = 0;
+  int64_t total_experts = 0;  // 0 = first_expert + E
+};
+
+// ---- what a client gets back ----
+
+struct Timing {
+  absl::Duration queued;
+  absl::Duration executed;
+};
+struct GemmResult {
+  std::string device;
+  CallReport report;
+  Timing timing;
+};
+struct MoeResult {
+  std::string device;
+  MoeReport report;
+  Timing timing;
+};
+
+enum class LayerState : uint8_t { kLoading, kPacking, kReady, kReleased, kFailed };
+
+struct LayerInfo {
+  uint64_t layer_id = 0;
+  std::string name;
+  std::string device;
+  std::string digest;
+  QuantSpec spec;
+  LayerShape shape;
+  uint64_t bytes = 0;
+  int references = 0;
+  LayerState state = LayerState::kLoading;
+  std::string source_format;
+  bool gate_up_interleaved = false;
+};
+
+struct LayerProgress {
+  LayerState state = LayerState::kLoading;  // kLoading or kPacking
+  uint64_t bytes_done = 0;
+  uint64_t bytes_total = 0;
+};
+
+struct RegionInfo {
+  RegionRef ref;
+  std::string device;
+  uint64_t size = 0;
+  std::string label;
+  std::string kind;
+};
+
+struct SessionInfo {
+  uint64_t session_id = 0;
+  std::string name;
+  pid_t pid = 0;
+  uid_t uid = 0;
+  std::string transport;  // "socket" or "stream"
+  int layers = 0;
+  int regions = 0;
+  uint64_t region_bytes = 0;
+  uint64_t requests = 0;
+  int queued = 0;
+  absl::Time opened_at;
+};
+
+struct DeviceStatus {
+  DeviceDescription description;
+  absl::Status health;
+  uint64_t weights_bytes = 0;
+};
+
+struct NodeStatus {
+  std::vector<DeviceStatus> devices;  // best first
+  int sessions = 0;
+  int layers = 0;
+  int layer_references = 0;
+  int regions = 0;
+  uint64_t region_bytes = 0;
+  uint64_t requests_total = 0;
+  bool draining = false;
+  int closing = 0;  // memory objects handed to the reapers and not released yet
+  absl::Duration
+      oldest_close;  // how long the oldest of them has been waiting; a hung close shows here
+};
+
+// Events for metrics and logs. Called from any thread without locks held; must not block.
+class NodeObserver {
+ public:
+  virtual ~NodeObserver() = default;
+  virtual void OnRequest(const std::string& /*device*/, bool /*moe*/, absl::StatusCode /*code*/,
+                         const Timing& /*timing*/) {}
+  virtual void OnRejected(const std::string& /*reason*/) {}
+  virtual void OnSessionEnd(const std::string& /*why*/) {}  // close, eof, expired
+  virtual void OnRegionOpen(const std::string& /*kind*/, const absl::Status& /*status*/) {}
+  virtual void OnRegionClose(absl::Duration /*took*/) {}
+  virtual void OnLayerLoad(const std::string& /*format*/, const absl::Status& /*status*/,
+                           absl::Duration /*took*/) {}
+};
+
+struct SessionIdentity {
+  std::string name;
+  pid_t pid = 0;
+  uid_t uid = 0;
+  std::string transport;
+};
+
+}  // namespace gemmd
+
+#endif  // GEMMD_CORE_TYPES_H_

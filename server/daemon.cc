@@ -1,0 +1,142 @@
+#include "server/daemon.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "kernels/base/status.h"
+#include "server/devices.h"
+#include "server/exit_codes.h"
+#include "server/logging.h"
+#include "server/paths.h"
+#include "server/version.h"
+
+namespace gemmd {
+namespace {
+
+// After the drain nothing but idle streams is left; they get this long to end by themselves.
+constexpr absl::Duration kStreamGrace = absl::Milliseconds(500);
+
+absl::Status PrepareCache(const std::filesystem::path& directory) {
+  GEMMD_RETURN_IF_ERROR(MakeDirectory(directory));
+  if (access(directory.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  return SystemError(errno, absl::StrCat("cannot write to cache directory ", directory.string()));
+}
+
+LogCounts CountLog() {
+  LogCounts counts;
+  const char* const names[kLogLevels] = {"trace", "debug", "info", "warn", "error"};
+  for (int i = 0; i < kLogLevels; ++i) {
+    counts.messages.emplace_back(names[i], LogMessages(static_cast<LogLevel>(i)));
+  }
+  counts.dropped = LogDropped();
+  return counts;
+}
+
+}  // namespace
+
+Daemon::Daemon(LoadedConfig config, std::function<void(absl::Duration)> request_drain)
+    : config_(std::move(config)), log_level_(config_.config.log_level) {
+  context_.config = &config_;
+  context_.log_level = &log_level_;
+  context_.started = absl::Now();
+  context_.request_drain = std::move(request_drain);
+}
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(LoadedConfig config,
+                                                      std::function<void(absl::Duration)> request_drain) {
+  std::unique_ptr<Daemon> self(new Daemon(std::move(config), std::move(request_drain)));
+  GEMMD_RETURN_IF_ERROR(self->LockPaths());
+  GEMMD_RETURN_IF_ERROR(PrepareCache(self->config().cache_dir));
+  GEMMD_RETURN_IF_ERROR(self->OpenNode());
+  GEMMD_RETURN_IF_ERROR(self->StartMetrics());
+  GEMMD_RETURN_IF_ERROR(self->StartServing());
+  return self;
+}
+
+absl::Status Daemon::LockPaths() {
+  for (const std::string* path : {&config().socket, &config().session_socket}) {
+    GEMMD_ASSIGN_OR_RETURN(InstanceLock lock, InstanceLock::Acquire(*path));
+    locks_.push_back(std::move(lock));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::OpenNode() {
+  GEMMD_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Device>> devices, OpenDevices(config()));
+  std::vector<std::string> ids;
+  for (const auto& device : devices) ids.push_back(device->description().id);
+  metrics_ = std::make_unique<Metrics>(Version(), ids);
+  node_ = std::make_unique<Node>(config().node, std::move(devices), metrics_.get());
+  keep_streams_ = std::make_unique<KeepStreams>(node_.get());
+  context_.node = node_.get();
+  context_.metrics = metrics_.get();
+  context_.keep_streams = keep_streams_.get();
+  context_.collectables = {metrics_->registry(), std::make_shared<Snapshot>(node_.get(), CountLog)};
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::StartMetrics() {
+  if (config().metrics_address.empty()) return absl::OkStatus();
+  auto endpoint = MetricsEndpoint::Start(config().metrics_address, context_.collectables);
+  if (!endpoint.ok()) {
+    return Error(absl::StatusCode::kUnavailable, kCannotCreate, endpoint.status().message());
+  }
+  endpoint_ = *std::move(endpoint);
+  context_.metrics_address = endpoint_->address();
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::StartServing() {
+  GEMMD_ASSIGN_OR_RETURN(session_socket_,
+                         SessionSocket::Start(config().session_socket, node_.get(), metrics_.get()));
+  GEMMD_ASSIGN_OR_RETURN(server_, GrpcServer::Start(config().socket, &context_));
+  LogInfo(absl::StrCat("listening on ", config().socket),
+          {{"version", Version()},
+           {"pid", getpid()},
+           {"session_socket", config().session_socket},
+           {"metrics", context_.metrics_address},
+           {"start_ms", absl::ToInt64Milliseconds(absl::Now() - context_.started)}});
+  return absl::OkStatus();
+}
+
+Daemon::~Daemon() {
+  if (server_ != nullptr) Stop(absl::Now());
+  session_socket_.reset();
+  endpoint_.reset();
+  context_.collectables.clear();  // they point to the node
+  keep_streams_.reset();
+  node_.reset();
+}
+
+absl::Status Daemon::Tick() {
+  log_level_.Tick(absl::Now());
+  const NodeStatus status = node_->Status();
+  server_->UpdateHealth(status);
+  for (const DeviceStatus& device : status.devices) {
+    if (device.health.code() == absl::StatusCode::kDataLoss) return device.health;
+  }
+  return absl::OkStatus();
+}
+
+void Daemon::Stop(absl::Time deadline) {
+  NodeStatus status = node_->Status();
+  status.draining = true;
+  server_->UpdateHealth(status);
+  keep_streams_->NotifyDraining();
+  LogInfo("draining", {{"sessions", status.sessions},
+                       {"deadline_ms", absl::ToInt64Milliseconds(deadline - absl::Now())}});
+  const absl::Status drained = node_->Drain(deadline);
+  if (!drained.ok()) LogWarn("drain ended early", {{"error", std::string(drained.message())}});
+  session_socket_.reset();  // ends its sessions
+  keep_streams_->FinishAll();
+  server_->Shutdown(absl::Now() + kStreamGrace);
+  server_.reset();
+  LogInfo("stopped serving", {{"drained", drained.ok() ? "yes" : "no"}});
+}
+
+}  // namespace gemmd

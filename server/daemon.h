@@ -1,0 +1,65 @@
+// What    The daemon: everything it consists of, in the order in which it starts and stops.
+//           start  locks, cache directory, devices, node, metrics, session socket, gRPC
+//           drain  health NOT_SERVING -> tell KeepSession streams -> finish requests -> end sessions ->
+//                  stop gRPC -> release memory -> remove sockets
+// States  STARTING -> SERVING -> DRAINING -> STOPPED
+// Errors  Start: reasons of exit_codes.h; nothing stays behind, no socket file either.
+// Threads Start, Stop and destruction on one thread; Tick beside them.
+#ifndef GEMMD_SERVER_DAEMON_H_
+#define GEMMD_SERVER_DAEMON_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/config.h"
+#include "server/grpc_server.h"
+#include "server/instance_lock.h"
+#include "server/metrics/snapshot.h"
+#include "server/service_context.h"
+#include "server/session_socket.h"
+
+namespace gemmd {
+
+class Daemon {
+ public:
+  // `request_drain` is called when an operator asks for a drain; it must not block.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(
+      LoadedConfig config, std::function<void(absl::Duration deadline)> request_drain);
+  ~Daemon();
+
+  // Once a second: health, log level. DataLoss when a device lost its context: the process must end.
+  absl::Status Tick();
+
+  // Drains until `deadline`, then stops. Afterwards only destruction is allowed.
+  void Stop(absl::Time deadline);
+
+  Node& node() { return *node_; }
+  const Config& config() const { return config_.config; }
+  const std::string& metrics_address() const { return context_.metrics_address; }
+
+ private:
+  Daemon(LoadedConfig config, std::function<void(absl::Duration)> request_drain);
+  absl::Status LockPaths();
+  absl::Status OpenNode();
+  absl::Status StartMetrics();
+  absl::Status StartServing();
+
+  const LoadedConfig config_;
+  std::vector<InstanceLock> locks_;
+  LogLevelControl log_level_;
+  std::unique_ptr<Metrics> metrics_;
+  std::unique_ptr<Node> node_;
+  std::unique_ptr<KeepStreams> keep_streams_;
+  ServiceContext context_;
+  std::unique_ptr<MetricsEndpoint> endpoint_;
+  std::unique_ptr<SessionSocket> session_socket_;
+  std::unique_ptr<GrpcServer> server_;
+};
+
+}  // namespace gemmd
+
+#endif  // GEMMD_SERVER_DAEMON_H_

@@ -1,0 +1,45 @@
+#include "server/devices.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/exec/cpu_device.h"
+#include "core/exec/cuda_device.h"
+#include "kernels/base/status.h"
+#include "server/exit_codes.h"
+#include "server/logging.h"
+
+namespace gemmd {
+namespace {
+
+using Devices = std::vector<std::unique_ptr<Device>>;
+
+absl::StatusOr<Devices> OpenGpus(const Config& config) {
+  if (config.device == DeviceChoice::kCpu) return Devices();
+  absl::StatusOr<Devices> gpus = CreateCudaDevices({config.cache_dir});
+  if (gpus.ok() && !gpus->empty()) return gpus;
+  const std::string why = gpus.ok() ? "this machine has no GPU" : std::string(gpus.status().message());
+  if (config.device == DeviceChoice::kCuda) {
+    return Error(absl::StatusCode::kUnavailable, kNoDevice, absl::StrCat("no usable GPU: ", why));
+  }
+  LogInfo("running without a GPU", {{"why", why}});
+  return Devices();
+}
+
+}  // namespace
+
+absl::StatusOr<Devices> OpenDevices(const Config& config) {
+  GEMMD_ASSIGN_OR_RETURN(Devices devices, OpenGpus(config));
+  devices.push_back(CreateCpuDevice({config.cpu_threads}));
+  for (const auto& device : devices) {
+    const DeviceDescription& description = device->description();
+    LogInfo("device opened", {{"device", description.id},
+                              {"name", description.name},
+                              {"architecture", description.architecture},
+                              {"memory_bytes", description.memory_bytes}});
+  }
+  return devices;
+}
+
+}  // namespace gemmd

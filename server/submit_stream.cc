@@ -1,0 +1,167 @@
+#include "server/submit_stream.h"
+
+#include <deque>
+#include <utility>
+
+#include "kernels/base/mutex.h"
+#include "server/convert.h"
+#include "server/convert_errors.h"
+#include "server/logging.h"
+#include "server/status.h"
+
+namespace gemmd {
+namespace {
+
+using Reactor = grpc::ServerBidiReactor<v1::SubmitRequest, v1::SubmitResponse>;
+
+class FailedStream : public Reactor {
+ public:
+  explicit FailedStream(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
+  void OnDone() override { delete this; }
+};
+
+void LogFailure(const absl::Status& status) {
+  static LogLimit limit(5);
+  uint64_t held_back = 0;
+  if (!limit.Pass(held_back)) return;
+  LogWarn("request failed", {{"rpc", "Submit"},
+                             {"code", absl::StatusCodeToString(status.code())},
+                             {"reason", WireReason(status)},
+                             {"error", std::string(status.message())},
+                             {"held_back", held_back}});
+}
+
+class SubmitStream : public Reactor {
+ public:
+  SubmitStream(const ServiceContext* context, std::shared_ptr<Session> session, absl::Time deadline)
+      : context_(*context), session_(std::move(session)), deadline_(deadline) {}
+
+  void Start() { Step(); }
+
+  void OnReadDone(bool ok) override {
+    if (ok) Dispatch();
+    {
+      MutexLock lock(mutex_);
+      reading_ = false;
+      if (!ok) reads_done_ = true;
+    }
+    Step();
+  }
+
+  void OnWriteDone(bool ok) override {
+    {
+      MutexLock lock(mutex_);
+      writing_ = false;
+      if (!ok) broken_ = true;
+      slots_.pop_front();
+    }
+    Step();
+  }
+
+  void OnCancel() override { *cancelled_ = true; }
+  void OnDone() override { delete this; }
+
+ private:
+  // One request, from its arrival until its answer is written.
+  struct Slot {
+    v1::SubmitResponse response;
+    bool answered = false;
+  };
+
+  // Queues the request just read. Its answer may come before this returns.
+  void Dispatch() {
+    Slot* slot = nullptr;
+    {
+      MutexLock lock(mutex_);
+      slots_.push_back(std::make_unique<Slot>());
+      slot = slots_.back().get();
+    }
+    slot->response.set_tag(request_.tag());
+    switch (request_.request_case()) {
+      case v1::SubmitRequest::kGemm:
+        return SubmitGemm(slot);
+      case v1::SubmitRequest::kMoe:
+        return SubmitMoe(slot);
+      case v1::SubmitRequest::REQUEST_NOT_SET:
+        break;
+    }
+    Answer(slot, context_.Refuse(MissingField("request (gemm or moe)")));
+  }
+
+  void SubmitGemm(Slot* slot) {
+    const absl::StatusOr<GemmRequest> request = FromProto(request_.gemm());
+    if (!request.ok()) return Answer(slot, context_.Refuse(request.status()));
+    context_.node->SubmitGemm(session_, *request, deadline_, IsSet(cancelled_),
+                              [this, slot](absl::StatusOr<GemmResult> result) {
+                                if (result.ok()) *slot->response.mutable_gemm() = ToProto(*result);
+                                Answer(slot, result.status());
+                              });
+  }
+
+  void SubmitMoe(Slot* slot) {
+    const absl::StatusOr<MoeRequest> request = FromProto(request_.moe());
+    if (!request.ok()) return Answer(slot, context_.Refuse(request.status()));
+    context_.node->SubmitMoe(session_, *request, deadline_, IsSet(cancelled_),
+                             [this, slot](absl::StatusOr<MoeResult> result) {
+                               if (result.ok()) *slot->response.mutable_moe() = ToProto(*result);
+                               Answer(slot, result.status());
+                             });
+  }
+
+  void Answer(Slot* slot, const absl::Status& status) {
+    if (!status.ok()) {
+      slot->response.set_code(static_cast<int>(status.code()));
+      slot->response.set_reason(WireReason(status));
+      slot->response.set_message(std::string(status.message()));
+      LogFailure(status);
+    }
+    Step(slot);
+  }
+
+  // Starts what can start, after marking `answered`. Each operation is claimed under the lock and begun
+  // outside it; Finish is claimed only when nothing else is in flight, so it is the last. A caller that is
+  // no reaction must not touch `this` afterwards: the stream may be gone.
+  void Step(Slot* answered = nullptr) {
+    bool read = false, finish = false;
+    const v1::SubmitResponse* write = nullptr;
+    {
+      MutexLock lock(mutex_);
+      if (answered != nullptr) answered->answered = true;
+      while (broken_ && !writing_ && !slots_.empty() && slots_.front()->answered) slots_.pop_front();
+      if (!broken_ && !writing_ && !slots_.empty() && slots_.front()->answered) {
+        writing_ = true;
+        write = &slots_.front()->response;
+      }
+      if (!reading_ && !reads_done_ && slots_.size() < kMaxInFlight) reading_ = read = true;
+      if (reads_done_ && !writing_ && slots_.empty() && !finished_) finished_ = finish = true;
+    }
+    if (write != nullptr) StartWrite(write);
+    if (read) StartRead(&request_);
+    if (finish) Finish(*cancelled_ ? grpc::Status::CANCELLED : grpc::Status::OK);
+  }
+
+  const ServiceContext& context_;
+  const std::shared_ptr<Session> session_;
+  const absl::Time deadline_;
+  const CancelFlag cancelled_ = MakeCancelFlag();
+  v1::SubmitRequest request_;  // touched by the read in flight, then by Dispatch
+  Mutex mutex_;
+  std::deque<std::unique_ptr<Slot>> slots_ ABSL_GUARDED_BY(mutex_);  // in order of arrival
+  bool reading_ ABSL_GUARDED_BY(mutex_) = false;
+  bool reads_done_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;  // the client no longer takes answers
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace
+
+Reactor* NewSubmitStream(const ServiceContext* context, absl::StatusOr<std::shared_ptr<Session>> session,
+                         absl::Time deadline) {
+  if (!session.ok()) return new FailedStream(session.status());
+  auto* stream = new SubmitStream(context, *std::move(session), deadline);
+  stream->Start();
+  return stream;
+}
+
+}  // namespace gemmd

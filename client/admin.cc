@@ -1,0 +1,80 @@
+#include "client/admin.h"
+
+#include "absl/time/clock.h"
+#include "client/retry.h"
+#include "client/rpc_status.h"
+#include "kernels/base/status.h"
+
+namespace gemmd::client {
+namespace {
+
+template <typename Request, typename Response>
+using Method = grpc::Status (v1::AdminService::Stub::*)(grpc::ClientContext*, const Request&, Response*);
+
+template <typename Request, typename Response>
+absl::StatusOr<Response> Call(const Channel& channel, absl::Duration timeout, bool idempotent,
+                              Method<Request, Response> method, const Request& request) {
+  GEMMD_RETURN_IF_ERROR(channel.Usable());
+  const absl::Time deadline = absl::Now() + timeout;
+  Backoff backoff(RetryPolicy{});
+  while (true) {
+    grpc::ClientContext context;
+    SetDeadline(context, deadline);
+    Response response;
+    absl::Status status = FromGrpc((channel.stubs().admin.get()->*method)(&context, request, &response));
+    if (status.ok()) return response;
+    if (IsTransportFailure(status)) {
+      status = Error(absl::StatusCode::kUnavailable, "NOT_RUNNING", status.message());
+    } else if (idempotent && backoff.Wait(status, deadline)) {
+      continue;
+    }
+    return channel.Explain(status);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Admin> Admin::Open(const std::string& address, absl::Duration timeout) {
+  GEMMD_ASSIGN_OR_RETURN(Address resolved, ResolveAddress(address));
+  return Admin(std::make_unique<Channel>(std::move(resolved)), timeout);
+}
+
+absl::StatusOr<v1::HelloResponse> Admin::Greet() const {
+  return Hello(*channel_, absl::Now() + timeout_);
+}
+
+absl::StatusOr<v1::GetStatusResponse> Admin::Status() const {
+  return Call(*channel_, timeout_, true, &v1::AdminService::Stub::GetStatus, v1::GetStatusRequest());
+}
+
+absl::StatusOr<v1::ListSessionsResponse> Admin::Sessions() const {
+  return Call(*channel_, timeout_, true, &v1::AdminService::Stub::ListSessions, v1::ListSessionsRequest());
+}
+
+absl::StatusOr<v1::ListAllLayersResponse> Admin::Layers() const {
+  return Call(*channel_, timeout_, true, &v1::AdminService::Stub::ListAllLayers,
+              v1::ListAllLayersRequest());
+}
+
+absl::StatusOr<v1::GetConfigResponse> Admin::Config() const {
+  return Call(*channel_, timeout_, true, &v1::AdminService::Stub::GetConfig, v1::GetConfigRequest());
+}
+
+absl::StatusOr<v1::GetMetricsResponse> Admin::Metrics() const {
+  return Call(*channel_, timeout_, true, &v1::AdminService::Stub::GetMetrics, v1::GetMetricsRequest());
+}
+
+absl::Status Admin::SetLogLevel(const std::string& level, absl::Duration revert_after) const {
+  v1::SetLogLevelRequest request;
+  request.set_level(level);
+  request.set_revert_after_seconds(static_cast<uint32_t>(absl::ToInt64Seconds(revert_after)));
+  return Call(*channel_, timeout_, false, &v1::AdminService::Stub::SetLogLevel, request).status();
+}
+
+absl::Status Admin::Drain(absl::Duration deadline) const {
+  v1::DrainRequest request;
+  request.set_deadline_seconds(static_cast<uint32_t>(absl::ToInt64Seconds(deadline)));
+  return Call(*channel_, timeout_, false, &v1::AdminService::Stub::Drain, request).status();
+}
+
+}  // namespace gemmd::client

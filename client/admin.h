@@ -1,0 +1,47 @@
+// What    Calls for operators: they need no session. All of them are repeated on Unavailable while the daemon
+//         drains or starts, except Drain and SetLogLevel; nothing is repeated when nothing listens.
+// Errors  Unavailable NOT_RUNNING with the address tried; PermissionDenied ROLE_REQUIRED; else the daemon's.
+// Threads Thread-safe.
+#ifndef GEMMD_CLIENT_ADMIN_H_
+#define GEMMD_CLIENT_ADMIN_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/channel.h"
+#include "gemmd/v1/admin.pb.h"
+
+namespace gemmd::client {
+
+class Admin {
+ public:
+  // Connects with the first call. `address` empty: client/address.h.
+  static absl::StatusOr<Admin> Open(const std::string& address,
+                                    absl::Duration timeout = absl::Seconds(10));
+
+  const Address& address() const { return channel_->address(); }
+  const Channel& channel() const { return *channel_; }
+
+  absl::StatusOr<v1::HelloResponse> Greet() const;
+  absl::StatusOr<v1::GetStatusResponse> Status() const;
+  absl::StatusOr<v1::ListSessionsResponse> Sessions() const;
+  absl::StatusOr<v1::ListAllLayersResponse> Layers() const;
+  absl::StatusOr<v1::GetConfigResponse> Config() const;
+  absl::StatusOr<v1::GetMetricsResponse> Metrics() const;
+  absl::Status SetLogLevel(const std::string& level, absl::Duration revert_after) const;
+  // Zero: the daemon's own deadline.
+  absl::Status Drain(absl::Duration deadline) const;
+
+ private:
+  Admin(std::unique_ptr<Channel> channel, absl::Duration timeout)
+      : channel_(std::move(channel)), timeout_(timeout) {}
+
+  std::unique_ptr<Channel> channel_;
+  absl::Duration timeout_;
+};
+
+}  // namespace gemmd::client
+
+#endif  // GEMMD_CLIENT_ADMIN_H_

@@ -1,0 +1,105 @@
+#include "client/gemmctl/layer_source.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/gemmctl/table.h"
+#include "kernels/base/status.h"
+
+namespace gemmd::gemmctl {
+namespace {
+
+const char* StageText(v1::RegisterLayerProgress::Stage stage) {
+  switch (stage) {
+    case v1::RegisterLayerProgress::STAGE_LOADING:
+      return "loading";
+    case v1::RegisterLayerProgress::STAGE_PACKING:
+      return "packing";
+    case v1::RegisterLayerProgress::STAGE_READY:
+      return "ready";
+    default:
+      return "waiting";
+  }
+}
+
+// Redraws one line on a terminal; elsewhere one line per stage.
+class ProgressPrinter {
+ public:
+  explicit ProgressPrinter(const Context& context) : context_(context) {}
+
+  void Show(const v1::RegisterLayerProgress& progress) {
+    if (context_.json) return;
+    if (context_.progress_bar) {
+      Bar(progress);
+    } else if (progress.stage() != last_stage_) {
+      std::fprintf(context_.err, "%s\n", StageText(progress.stage()));
+    }
+    last_stage_ = progress.stage();
+  }
+
+ private:
+  void Bar(const v1::RegisterLayerProgress& progress) {
+    constexpr int kWidth = 40;
+    const bool ready = progress.stage() == v1::RegisterLayerProgress::STAGE_READY;
+    const uint64_t total = std::max<uint64_t>(progress.bytes_total(), 1);
+    const uint64_t done = ready ? total : std::min(progress.bytes_done(), total);
+    const int filled = static_cast<int>(static_cast<double>(done) / static_cast<double>(total) * kWidth);
+    std::fprintf(context_.err, "\r%-8s [%s%s] %s / %s%s", StageText(progress.stage()),
+                 std::string(filled, '#').c_str(), std::string(kWidth - filled, ' ').c_str(),
+                 BytesText(ready ? progress.bytes_total() : done).c_str(),
+                 BytesText(progress.bytes_total()).c_str(), ready ? "\n" : "");
+    std::fflush(context_.err);
+  }
+
+  const Context& context_;
+  v1::RegisterLayerProgress::Stage last_stage_ = v1::RegisterLayerProgress::STAGE_UNSPECIFIED;
+};
+
+absl::Status FindDevice(const client::Session& session, const std::string& wanted, LayerSource* source) {
+  GEMMD_ASSIGN_OR_RETURN(const v1::HelloResponse hello, session.hello());
+  std::string known;
+  for (const v1::DeviceInfo& device : hello.devices()) {
+    absl::StrAppend(&known, known.empty() ? "" : ", ", device.id());
+    if (wanted == "auto" ? !device.ready() : device.id() != wanted) continue;
+    source->device = device.id();
+    source->device_text = absl::StrCat(device.id(), ", ", device.name());
+    return absl::OkStatus();
+  }
+  return BadArgument(absl::StrCat("--device '", wanted, "' is not one of: ", known));
+}
+
+}  // namespace
+
+std::vector<Option> LayerOptions() {
+  return {{"checkpoint", 0, "DIR", "", "folder of the checkpoint; or the first argument"},
+          {"module", 0, "MODULE", "", "module in it; or the second argument"},
+          {"device", 0, "ID", "auto", "auto (the best ready device), cpu or cuda:<GPU UUID>"},
+          {"name", 0, "NAME", "", "label of the layer; else the module's name"}};
+}
+
+absl::StatusOr<LayerSource> FindSource(const Arguments& arguments, const client::Session& session) {
+  LayerSource source{.path = arguments.Text("checkpoint"), .module = arguments.Text("module"),
+                     .name = arguments.Text("name")};
+  const std::vector<std::string>& words = arguments.positional();
+  if (!words.empty()) source.path = words[0];
+  if (words.size() > 1) source.module = words[1];
+  if (source.path.empty() || source.module.empty()) {
+    return BadArgument("the checkpoint's folder and the module are needed");
+  }
+  source.path = std::filesystem::absolute(source.path).lexically_normal().string();
+  GEMMD_RETURN_IF_ERROR(FindDevice(session, arguments.Text("device"), &source));
+  return source;
+}
+
+absl::StatusOr<client::Layer> RegisterWithProgress(const Context& context, client::Session& session,
+                                                   const LayerSource& source, const std::string& device) {
+  auto printer = std::make_shared<ProgressPrinter>(context);
+  return session.RegisterCheckpoint(
+      source.path, source.module, device, source.name,
+      [printer](const v1::RegisterLayerProgress& progress) { printer->Show(progress); });
+}
+
+}  // namespace gemmd::gemmctl

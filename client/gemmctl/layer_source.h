@@ -1,0 +1,35 @@
+// What    What register, run, bench and explain have in common: a session, a device, and a layer from a
+//         checkpoint, with its progress on stderr.
+// Threads One thread.
+#ifndef GEMMD_CLIENT_GEMMCTL_LAYER_SOURCE_H_
+#define GEMMD_CLIENT_GEMMCTL_LAYER_SOURCE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/gemmctl/command.h"
+
+namespace gemmd::gemmctl {
+
+// --checkpoint, --module, --device, --name.
+std::vector<Option> LayerOptions();
+
+struct LayerSource {
+  std::string path;  // absolute
+  std::string module;
+  std::string device;  // as the daemon names it
+  std::string name;
+  std::string device_text;  // "cpu, AMD EPYC 9654"
+};
+
+// From "PATH MODULE" or the options; `device` auto is the daemon's best ready one.
+absl::StatusOr<LayerSource> FindSource(const Arguments& arguments, const client::Session& session);
+
+// Registers on `device`; a bar on a terminal, lines otherwise, nothing with -o json.
+absl::StatusOr<client::Layer> RegisterWithProgress(const Context& context, client::Session& session,
+                                                   const LayerSource& source, const std::string& device);
+
+}  // namespace gemmd::gemmctl
+
+#endif  // GEMMD_CLIENT_GEMMCTL_LAYER_SOURCE_H_

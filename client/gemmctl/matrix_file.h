@@ -1,0 +1,35 @@
+// What    Matrices in files: .npy (version 1 and 2, C order) and .safetensors.
+// Errors  NotFound: no such file or key.  InvalidArgument BAD_FILE, naming file and fault.
+// Source  numpy.lib.format; https://github.com/huggingface/safetensors (format section).
+// Threads Pure functions of the files.
+#ifndef GEMMD_CLIENT_GEMMCTL_MATRIX_FILE_H_
+#define GEMMD_CLIENT_GEMMCTL_MATRIX_FILE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace gemmd::gemmctl {
+
+struct Array {
+  std::vector<int64_t> shape;
+  std::vector<double> values;  // row-major
+
+  int64_t size() const { return static_cast<int64_t>(values.size()); }
+};
+
+absl::StatusOr<Array> ReadNpy(const std::string& path);
+absl::StatusOr<Array> ReadSafetensors(const std::string& path, const std::string& key);
+
+// "FILE.npy" or "FILE.safetensors:KEY".
+absl::StatusOr<Array> ReadArray(const std::string& source);
+
+// float32, C order.
+absl::Status WriteNpy(const std::string& path, const Array& array);
+
+}  // namespace gemmd::gemmctl
+
+#endif  // GEMMD_CLIENT_GEMMCTL_MATRIX_FILE_H_

@@ -1,0 +1,228 @@
+// What    status, devices, layers, sessions, config, metrics, drain: one admin call and its table each.
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "client/gemmctl/command.h"
+#include "client/gemmctl/proto_json.h"
+#include "client/gemmctl/table.h"
+#include "kernels/base/status.h"
+
+namespace gemmd::gemmctl {
+namespace {
+
+std::string AgeText(uint64_t seconds) { return absl::FormatDuration(absl::Seconds(seconds)); }
+
+std::string IdText(uint64_t id) { return absl::StrCat(absl::Hex(id, absl::kZeroPad16)); }
+
+Table DevicesTable(const google::protobuf::RepeatedPtrField<v1::DeviceInfo>& devices) {
+  Table table({"DEVICE", "NAME", "ARCH", "SMs", "MEMORY", "WEIGHTS", "STATE"});
+  for (const v1::DeviceInfo& device : devices) {
+    table.Add({device.id(), device.name(), device.architecture(), absl::StrCat(device.multiprocessors()),
+               BytesText(device.memory_bytes()), BytesText(device.weights_bytes()),
+               device.ready() ? "ready" : "not ready: " + device.not_ready_reason()});
+  }
+  return table;
+}
+
+// The number of bits and the kind, short: "int4", "float8", "exp8".
+std::string FormatText(const v1::NumberFormat& format) {
+  switch (format.kind()) {
+    case v1::NUMBER_KIND_INTEGER:
+      return absl::StrCat("int", format.bits());
+    case v1::NUMBER_KIND_FLOAT:
+      return absl::StrCat("e", format.exponent_bits(), "m", format.mantissa_bits());
+    case v1::NUMBER_KIND_EXPONENT:
+      return "e8m0";
+    default:
+      return "-";
+  }
+}
+
+absl::StatusOr<int> RunStatus(const Context& context, const Arguments&) {
+  GEMMD_ASSIGN_OR_RETURN(const client::Admin admin, context.OpenAdmin());
+  GEMMD_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, admin.Status());
+  if (context.json) {
+    context.PrintJson(ToJson(status));
+    return kDone;
+  }
+  context.Print(absl::StrCat("gemmd ", status.version(), ", pid ", status.pid(), ", up ",
+                             AgeText(status.uptime_seconds()), status.draining() ? ", DRAINING" : "",
+                             ", at ", admin.address().Text(), "\n\n", DevicesTable(status.devices()).Text()));
+  Table table({"", ""});
+  table.Add({"sessions", absl::StrCat(status.sessions())});
+  table.Add({"layers", absl::StrCat(status.layers(), " (", status.layer_references(), " references)")});
+  table.Add({"regions", absl::StrCat(status.regions(), " (", BytesText(status.region_bytes()), ")")});
+  table.Add({"requests", absl::StrCat(status.requests_total())});
+  table.Add({"metrics", status.metrics_address().empty() ? "off" : "http://" + status.metrics_address() + "/metrics"});
+  table.Add({"cache", status.cache_directory().empty() ? "off" : status.cache_directory()});
+  context.Print(table.Text());
+  return kDone;
+}
+
+absl::StatusOr<int> RunDevices(const Context& context, const Arguments&) {
+  GEMMD_ASSIGN_OR_RETURN(const client::Admin admin, context.OpenAdmin());
+  GEMMD_ASSIGN_OR_RETURN(const v1::HelloResponse hello, admin.Greet());
+  if (context.json) {
+    nlohmann::ordered_json devices = nlohmann::ordered_json::array();
+    for (const v1::DeviceInfo& device : hello.devices()) devices.push_back(ToJson(device));
+    context.PrintJson(devices);
+  } else {
+    context.Print(DevicesTable(hello.devices()).Text());
+  }
+  return kDone;
+}
+
+absl::StatusOr<int> RunLayers(const Context& context, const Arguments&) {
+  GEMMD_ASSIGN_OR_RETURN(const client::Admin admin, context.OpenAdmin());
+  GEMMD_ASSIGN_OR_RETURN(const v1::ListAllLayersResponse response, admin.Layers());
+  if (context.json) {
+    context.PrintJson(ToJson(response)["layers"]);
+    return kDone;
+  }
+  Table table({"DIGEST", "NAME", "DEVICE", "FORMAT", "WEIGHT", "SCALE", "E", "N", "K", "BYTES", "CLIENTS", "STATE"});
+  for (const v1::LayerInfo& layer : response.layers()) {
+    table.Add({layer.digest().substr(0, 12), layer.name(), layer.device(), layer.source_format(),
+               FormatText(layer.spec().weight()), FormatText(layer.spec().scale()),
+               absl::StrCat(layer.experts()), absl::StrCat(layer.n()), absl::StrCat(layer.k()),
+               BytesText(layer.bytes()), absl::StrCat(layer.references()), layer.state()});
+  }
+  context.Print(table.Text());
+  return kDone;
+}
+
+absl::StatusOr<int> RunSessions(const Context& context, const Arguments&) {
+  GEMMD_ASSIGN_OR_RETURN(const client::Admin admin, context.OpenAdmin());
+  GEMMD_ASSIGN_OR_RETURN(const v1::ListSessionsResponse response, admin.Sessions());
+  if (context.json) {
+    context.PrintJson(ToJson(response)["sessions"]);
+    return kDone;
+  }
+  Table table({"SESSION", "NAME", "PID", "UID", "VIA", "LAYERS", "REGIONS", "BYTES", "REQUESTS", "QUEUED", "AGE"});
+  for (const v1::SessionInfo& session : response.sessions()) {
+    table.Add({IdText(session.session_id()), session.name(),
+               session.pid() == 0 ? "-" : absl::StrCat(session.pid()), absl::StrCat(session.uid()),
+               session.transport(), absl::StrCat(session.layers()), absl::StrCat(session.regions()),
+               BytesText(session.region_bytes()), absl::StrCat(session.requests()),
+               absl::StrCat(session.queued()), AgeText(session.age_seconds())});
+  }
+  context.Print(table.Text());
+  return kDone;
+}
+
+absl::StatusOr<int> RunConfig(const Context& context, const Arguments&) {
+  GEMMD_ASSIGN_OR_RETURN(const client::Admin admin, context.OpenAdmin());
+  GEMMD_ASSIGN_OR_RETURN(const v1::GetConfigResponse response, admin.Config());
+  if (context.json) {
+    context.PrintJson(ToJson(response)["values"]);
+    return kDone;
+  }
+  Table table({"NAME", "VALUE", "FROM"});
+  for (const v1::ConfigValue& value : response.values()) {
+    table.Add({value.name(), value.value(), value.origin()});
+  }
+  context.Print(table.Text());
+  return kDone;
+}
+
+absl::StatusOr<int> RunMetrics(const Context& context, const Arguments&) {
+  GEMMD_ASSIGN_OR_RETURN(const client::Admin admin, context.OpenAdmin());
+  GEMMD_ASSIGN_OR_RETURN(const v1::GetMetricsResponse response, admin.Metrics());
+  if (context.json) {
+    context.PrintJson(ToJson(response));
+  } else {
+    context.Print(response.text());
+  }
+  return kDone;
+}
+
+// Returns once nothing answers at the address any more.
+absl::StatusOr<int> WaitForExit(const Context& context, const client::Admin& admin, absl::Time until) {
+  while (absl::Now() < until) {
+    if (!admin.Greet().ok()) {
+      if (!context.json) context.Print("stopped\n");
+      return kDone;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return absl::DeadlineExceededError("the daemon still answers; see its log");
+}
+
+absl::StatusOr<int> RunDrain(const Context& context, const Arguments& arguments) {
+  GEMMD_ASSIGN_OR_RETURN(const int64_t seconds, arguments.Integer("deadline", 0, 86400));
+  GEMMD_ASSIGN_OR_RETURN(const client::Admin admin, context.OpenAdmin());
+  GEMMD_RETURN_IF_ERROR(admin.Drain(absl::Seconds(seconds)));
+  if (context.json) {
+    context.PrintJson(nlohmann::ordered_json{{"draining", true}});
+  } else {
+    context.Print("draining\n");
+  }
+  if (!arguments.Has("wait")) return kDone;
+  return WaitForExit(context, admin, absl::Now() + absl::Seconds(seconds == 0 ? 120 : seconds + 10));
+}
+
+}  // namespace
+
+Command StatusCommand() {
+  return {.name = "status",
+          .summary = "what the daemon is, holds and has done",
+          .description = "  Version, devices, numbers of sessions, layers and regions, requests so far, and where\n"
+                         "  metrics and the kernel cache are.",
+          .examples = "  gemmctl status\n  gemmctl status -o json | jq .layer_references",
+          .run = RunStatus};
+}
+
+Command DevicesCommand() {
+  return {.name = "devices",
+          .summary = "devices of the daemon, best first",
+          .description = "  A device is named \"cpu\" or \"cuda:<GPU UUID>\". The first one is taken when a client names\n"
+                         "  none. Needs no rights.",
+          .examples = "  gemmctl devices",
+          .run = RunDevices};
+}
+
+Command LayersCommand() {
+  return {.name = "layers",
+          .summary = "layers of every session",
+          .description = "  One line per content and device, however many clients registered it; CLIENTS counts the\n"
+                         "  sessions that hold it.",
+          .examples = "  gemmctl layers\n  gemmctl layers -o json | jq '.[].digest'",
+          .run = RunLayers};
+}
+
+Command SessionsCommand() {
+  return {.name = "sessions",
+          .summary = "client processes",
+          .description = "  VIA says how the session is kept: \"socket\" by the session socket, \"stream\" by a gRPC stream.",
+          .examples = "  gemmctl sessions",
+          .run = RunSessions};
+}
+
+Command ConfigCommand() {
+  return {.name = "config",
+          .summary = "effective configuration and where each value comes from",
+          .description = "  FROM is default, file, environment or flag.",
+          .examples = "  gemmctl config",
+          .run = RunConfig};
+}
+
+Command MetricsCommand() {
+  return {.name = "metrics",
+          .summary = "the text that the Prometheus endpoint serves",
+          .description = "  Works when the endpoint is off or out of reach.",
+          .examples = "  gemmctl metrics | grep gemmd_ops_total",
+          .run = RunMetrics};
+}
+
+Command DrainCommand() {
+  return {.name = "drain",
+          .summary = "let the daemon finish its work and stop",
+          .description = "  New sessions, layers and requests are refused, queued requests finish, then the daemon exits.",
+          .options = {{"deadline", 0, "SECONDS", "0", "how long work may take; 0 = the daemon's own setting"},
+                      {"wait", 0, "", "", "return when the daemon has stopped"}},
+          .examples = "  gemmctl drain --wait",
+          .run = RunDrain};
+}
+
+}  // namespace gemmd::gemmctl

@@ -1,0 +1,148 @@
+// What    gemmctl register and explain: a layer of a checkpoint, held for as long as the command runs.
+#include <csignal>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "client/gemmctl/command.h"
+#include "client/gemmctl/layer_source.h"
+#include "client/gemmctl/proto_json.h"
+#include "client/gemmctl/table.h"
+#include "kernels/base/status.h"
+
+namespace gemmd::gemmctl {
+namespace {
+
+std::string FormatText(const v1::NumberFormat& format) {
+  switch (format.kind()) {
+    case v1::NUMBER_KIND_INTEGER:
+      return absl::StrCat("integer, ", format.bits(), " bits");
+    case v1::NUMBER_KIND_FLOAT:
+      return absl::StrCat("float e", format.exponent_bits(), "m", format.mantissa_bits(), ", ",
+                          format.bits(), " bits");
+    case v1::NUMBER_KIND_EXPONENT:
+      return "power of two (e8m0), 8 bits";
+    default:
+      return "none";
+  }
+}
+
+std::string BlockText(uint64_t block) { return block == 0 ? "all" : absl::StrCat(block); }
+
+std::string InfoText(const v1::LayerInfo& info) {
+  Table table({"", ""});
+  table.Add({"name", info.name()});
+  table.Add({"device", info.device()});
+  table.Add({"format", info.source_format()});
+  table.Add({"E x N x K", absl::StrCat(info.experts(), " x ", info.n(), " x ", info.k())});
+  table.Add({"weight", FormatText(info.spec().weight())});
+  table.Add({"scale", absl::StrCat(FormatText(info.spec().scale()), "; one per ",
+                                   BlockText(info.spec().scale_block_n()), " rows x ",
+                                   BlockText(info.spec().scale_block_k()), " columns")});
+  table.Add({"bias", FormatText(info.spec().bias())});
+  table.Add({"gate/up rows", info.gate_up_interleaved() ? "interleaved" : "as stored"});
+  table.Add({"on device", BytesText(info.bytes())});
+  table.Add({"digest", info.digest()});
+  table.Add({"held by", absl::StrCat(info.references(), " session(s)")});
+  table.Add({"state", info.state()});
+  return table.Text();
+}
+
+// Blocks SIGINT and SIGTERM from now on, for threads to come too, so that sigwait can take them.
+sigset_t BlockSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+absl::StatusOr<int> RunRegister(const Context& context, const Arguments& arguments) {
+  const bool hold = arguments.Has("hold") || arguments.Has("keep");
+  sigset_t signals;
+  if (hold) signals = BlockSignals();
+  GEMMD_ASSIGN_OR_RETURN(client::Session session, context.OpenSession("gemmctl register"));
+  GEMMD_ASSIGN_OR_RETURN(const LayerSource source, FindSource(arguments, session));
+  GEMMD_ASSIGN_OR_RETURN(const client::Layer layer,
+                         RegisterWithProgress(context, session, source, source.device));
+  if (context.json) {
+    context.PrintJson(ToJson(layer.info()));
+  } else {
+    context.Print(InfoText(layer.info()));
+  }
+  if (!hold) return kDone;
+  std::fprintf(context.err, "holding the layer; Ctrl-C releases it\n");
+  std::fflush(context.out);
+  int received = 0;
+  sigwait(&signals, &received);
+  return kDone;
+}
+
+absl::StatusOr<int> RunExplain(const Context& context, const Arguments& arguments) {
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<int64_t> m, arguments.Integers("m", 0, int64_t{1} << 40));
+  GEMMD_ASSIGN_OR_RETURN(client::Session session, context.OpenSession("gemmctl explain"));
+  GEMMD_ASSIGN_OR_RETURN(const LayerSource source, FindSource(arguments, session));
+  GEMMD_ASSIGN_OR_RETURN(const client::Layer layer,
+                         session.RegisterCheckpoint(source.path, source.module, source.device, source.name));
+  GEMMD_ASSIGN_OR_RETURN(const v1::ExplainLayerResponse response, session.Explain(layer, m));
+  if (context.json) {
+    context.PrintJson({{"layer", ToJson(layer.info())}, {"choices", ToJson(response)["choices"]}});
+    return kDone;
+  }
+  context.Print(absl::StrCat(layer.info().name(), " on ", source.device_text, "\n\n"));
+  Table table({"M", "KERNEL", "ACTIVATIONS", "WHY"});
+  for (const v1::KernelChoice& choice : response.choices()) {
+    table.Add({absl::StrCat(choice.m()), choice.kernel(), FormatText(choice.activation_used()),
+               choice.reason().empty() ? "-" : choice.reason()});
+  }
+  context.Print(table.Text());
+  for (const v1::KernelChoice& choice : response.choices()) {
+    if (choice.config().empty()) continue;
+    context.Print(absl::StrCat("\nM = ", choice.m(), "\n"));
+    Table fields({"", ""});
+    const std::map<std::string, std::string> sorted(choice.config().begin(), choice.config().end());
+    for (const auto& [name, value] : sorted) fields.Add({"  " + name, value});
+    context.Print(fields.Text());
+  }
+  return kDone;
+}
+
+}  // namespace
+
+Command RegisterCommand() {
+  std::vector<Option> options = LayerOptions();
+  options.push_back({"hold", 0, "", "", "keep the layer until Ctrl-C or SIGTERM"});
+  options.push_back({"keep", 0, "", "", "the same as --hold"});
+  return {.name = "register",
+          .synopsis = "PATH MODULE",
+          .summary = "load a layer of a checkpoint and describe it",
+          .description =
+              "  PATH is a folder below one of the daemon's checkpoint roots, with config.json and\n"
+              "  model.safetensors (or its index). The daemon reads and packs the module; progress goes to\n"
+              "  stderr. A layer lives as long as a session holds it: without --hold it is described and\n"
+              "  released again, with --hold other clients find it loaded.",
+          .options = options,
+          .examples = "  gemmctl register /models/llama model.layers.0.mlp.down_proj\n"
+                      "  gemmctl register /models/llama model.layers.0.mlp.down_proj --device cpu --hold",
+          .most_positional = 2,
+          .run = RunRegister};
+}
+
+Command ExplainCommand() {
+  std::vector<Option> options = LayerOptions();
+  options.push_back({"m", 0, "LIST", "1,16,256,4096", "numbers of tokens, comma separated"});
+  return {.name = "explain",
+          .synopsis = "PATH MODULE",
+          .summary = "which kernel serves a layer at each M, and why",
+          .description =
+              "  Registers the layer for the time of the command. ACTIVATIONS is the type the multiplication\n"
+              "  takes; WHY says why it differs from what the layer asks for. The fields of the rendered\n"
+              "  configuration follow.",
+          .options = options,
+          .examples = "  gemmctl explain /models/llama model.layers.0.mlp.down_proj --m 1,64\n"
+                      "  gemmctl explain /models/llama model.layers.0.mlp.down_proj -o json",
+          .most_positional = 2,
+          .run = RunExplain};
+}
+
+}  // namespace gemmd::gemmctl

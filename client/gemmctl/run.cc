@@ -1,0 +1,191 @@
+// What    gemmctl run: one GEMM from files or random numbers, compared with a reference.
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/gemmctl/command.h"
+#include "client/gemmctl/layer_source.h"
+#include "client/gemmctl/matrix_file.h"
+#include "client/gemmctl/numbers.h"
+#include "client/gemmctl/proto_json.h"
+#include "client/gemmctl/reference.h"
+#include "client/gemmctl/table.h"
+#include "client/gemmctl/workspace.h"
+#include "kernels/base/status.h"
+
+namespace gemmd::gemmctl {
+namespace {
+
+struct Problem {
+  LayerSource source;
+  v1::DataType dtype = v1::DATA_TYPE_BFLOAT16;
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  std::vector<double> x;  // as rounded to dtype
+};
+
+struct Outcome {
+  std::vector<double> y;
+  v1::GemmResponse response;
+  std::string memory;
+};
+
+absl::StatusOr<std::vector<double>> RoundTo(v1::DataType dtype, const std::vector<double>& values) {
+  GEMMD_ASSIGN_OR_RETURN(const Bytes bytes, Encode(dtype, values));
+  return Decode(dtype, bytes);
+}
+
+absl::Status FillX(const Arguments& arguments, Problem* problem) {
+  std::vector<double> values;
+  if (arguments.Has("x")) {
+    GEMMD_ASSIGN_OR_RETURN(Array array, ReadArray(arguments.Text("x")));
+    if (array.shape.empty() || array.shape.back() != problem->k) {
+      return BadArgument(absl::StrCat("--x ", arguments.Text("x"), " does not end in K = ", problem->k));
+    }
+    problem->m = problem->k == 0 ? 0 : array.size() / problem->k;
+    values = std::move(array.values);
+  } else {
+    GEMMD_ASSIGN_OR_RETURN(problem->m, arguments.Integer("random", 0, int64_t{1} << 24));
+    GEMMD_ASSIGN_OR_RETURN(const int64_t seed, arguments.Integer("seed", 0, INT64_MAX));
+    values = RandomNormal(static_cast<uint64_t>(seed), problem->m * problem->k);
+  }
+  GEMMD_ASSIGN_OR_RETURN(problem->x, RoundTo(problem->dtype, values));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Outcome> RunOn(client::Session& session, const client::Layer& layer, const Problem& problem,
+                              const std::string& device, const std::string& memory, v1::DataType y_type) {
+  const uint64_t bytes = PlacedBytes(problem.dtype, problem.m, problem.k) +
+                         PlacedBytes(y_type, problem.m, problem.n);
+  GEMMD_ASSIGN_OR_RETURN(Workspace workspace, Workspace::Create(session, device, memory, bytes));
+  client::Gemm gemm{.layer = &layer};
+  GEMMD_ASSIGN_OR_RETURN(gemm.x, workspace.Put(problem.dtype, problem.m, problem.k, problem.x));
+  GEMMD_ASSIGN_OR_RETURN(gemm.y, workspace.Place(y_type, problem.m, problem.n));
+  Outcome outcome;
+  outcome.memory = workspace.kind();
+  GEMMD_ASSIGN_OR_RETURN(outcome.response, session.Run(gemm, absl::Now() + absl::Minutes(10)));
+  GEMMD_ASSIGN_OR_RETURN(outcome.y, workspace.Get(gemm.y));
+  return outcome;
+}
+
+struct Reference {
+  std::vector<double> y;
+  std::string text;
+};
+
+// With --expected from dequantized weights, here, in double precision; else the same request with float32
+// output on the daemon's CPU device, which computes exactly.
+absl::StatusOr<Reference> MakeReference(const Context& context, const Arguments& arguments,
+                                        client::Session& session, const Problem& problem) {
+  if (arguments.Has("expected")) {
+    GEMMD_ASSIGN_OR_RETURN(Array weights, ReadArray(arguments.Text("expected")));
+    if (weights.shape != std::vector<int64_t>{problem.n, problem.k}) {
+      return BadArgument(absl::StrCat("--expected is not [N, K] = [", problem.n, ", ", problem.k, "]"));
+    }
+    const DenseWeights dense{.n = problem.n, .k = problem.k, .weights = std::move(weights.values)};
+    return Reference{ReferenceGemm(dense, problem.m, problem.x), "weights of --expected, double precision"};
+  }
+  GEMMD_ASSIGN_OR_RETURN(const client::Layer layer,
+                         RegisterWithProgress(context, session, problem.source, "cpu"));
+  GEMMD_ASSIGN_OR_RETURN(Outcome exact,
+                         RunOn(session, layer, problem, "cpu", "daemon", v1::DATA_TYPE_FLOAT32));
+  return Reference{std::move(exact.y), "CPU device of the daemon, exact, float32 output"};
+}
+
+void PrintReport(const Context& context, const Problem& problem, const Outcome& outcome,
+                 const Reference& reference, const ErrorReport& error, double bound) {
+  const v1::ExecutionReport& report = outcome.response.report();
+  if (context.json) {
+    context.PrintJson({{"m", problem.m},
+                       {"n", problem.n},
+                       {"k", problem.k},
+                       {"dtype", DataTypeName(problem.dtype)},
+                       {"memory", outcome.memory},
+                       {"report", ToJson(report)},
+                       {"reference", reference.text},
+                       {"relative_frobenius_error", error.relative_frobenius},
+                       {"max_abs_error", error.max_abs},
+                       {"worst", {{"row", error.worst_row}, {"column", error.worst_column},
+                                  {"got", error.got}, {"want", error.want}}},
+                       {"bad_special", error.bad_special},
+                       {"bound", bound},
+                       {"ok", error.Within(bound)}});
+    return;
+  }
+  Table table({"", ""});
+  table.Add({"layer", absl::StrCat(problem.source.module, " on ", problem.source.device_text)});
+  table.Add({"M x N x K", absl::StrCat(problem.m, " x ", problem.n, " x ", problem.k, ", ",
+                                       DataTypeName(problem.dtype), ", memory ", outcome.memory)});
+  table.Add({"kernel", report.kernel()});
+  if (!report.reason().empty()) table.Add({"note", report.reason()});
+  table.Add({"in the daemon", absl::StrCat(MicrosecondsText(report.queue_us()), " queued, ",
+                                           MicrosecondsText(report.execute_us()), " executing")});
+  table.Add({"reference", reference.text});
+  table.Add({"error", error.Text()});
+  table.Add({"verdict", error.Within(bound) ? absl::StrCat("within ", bound)
+                                            : absl::StrCat("OUTSIDE ", bound)});
+  context.Print(table.Text());
+}
+
+absl::StatusOr<int> RunRun(const Context& context, const Arguments& arguments) {
+  if (arguments.Has("x") == arguments.Has("random")) {
+    return BadArgument("exactly one of --x and --random is needed");
+  }
+  Problem problem;
+  GEMMD_ASSIGN_OR_RETURN(problem.dtype, ParseDataType(arguments.Text("dtype")));
+  GEMMD_ASSIGN_OR_RETURN(const double bound, arguments.Number("max-error", 0, 1e30));
+  GEMMD_ASSIGN_OR_RETURN(client::Session session, context.OpenSession("gemmctl run"));
+  GEMMD_ASSIGN_OR_RETURN(problem.source, FindSource(arguments, session));
+  GEMMD_ASSIGN_OR_RETURN(const client::Layer layer,
+                         RegisterWithProgress(context, session, problem.source, problem.source.device));
+  problem.n = layer.info().n();
+  problem.k = layer.info().k();
+  GEMMD_RETURN_IF_ERROR(FillX(arguments, &problem));
+  GEMMD_ASSIGN_OR_RETURN(const Outcome outcome,
+                         RunOn(session, layer, problem, problem.source.device, arguments.Text("memory"),
+                               problem.dtype));
+  if (arguments.Has("y")) {
+    GEMMD_RETURN_IF_ERROR(WriteNpy(arguments.Text("y"), Array{{problem.m, problem.n}, outcome.y}));
+  }
+  GEMMD_ASSIGN_OR_RETURN(const Reference reference, MakeReference(context, arguments, session, problem));
+  const ErrorReport error = Compare(outcome.y, reference.y, problem.n);
+  PrintReport(context, problem, outcome, reference, error, bound);
+  return error.Within(bound) ? kDone : kFailed;
+}
+
+}  // namespace
+
+Command RunCommand() {
+  std::vector<Option> options = LayerOptions();
+  for (const Option& option : std::vector<Option>{
+           {"x", 0, "FILE", "", "activations [M, K]: FILE.npy or FILE.safetensors:KEY"},
+           {"random", 0, "M", "", "instead: M rows of normally distributed numbers"},
+           {"seed", 0, "N", "1", "of --random"},
+           {"dtype", 0, "TYPE", "bf16", "of x and y: bf16, f16 or f32"},
+           {"y", 0, "FILE.npy", "", "write the result there, as float32"},
+           {"expected", 0, "FILE", "",
+            "dequantized weights [N, K] to compute the reference from, instead of the CPU device"},
+           {"memory", 0, "KIND", "auto",
+            "ipc (CUDA memory of this process), memfd, daemon (the daemon's memory; bytes travel in "
+            "messages) or auto"},
+           {"max-error", 0, "X", "4e-3", "largest relative Frobenius error for exit code 0"}}) {
+    options.push_back(option);
+  }
+  return {.name = "run",
+          .synopsis = "PATH MODULE (--x FILE | --random M)",
+          .summary = "one GEMM through the daemon, compared with a reference",
+          .description =
+              "  Computes y = x w^T (+ bias) with a layer of a checkpoint and compares y with a reference: the\n"
+              "  same request on the daemon's CPU device, which computes in double precision, or weights of\n"
+              "  --expected, with which this tool computes by itself. Prints the relative Frobenius error, the\n"
+              "  largest absolute error and where it is.",
+          .options = options,
+          .examples = "  gemmctl run --checkpoint /models/llama --module model.layers.0.mlp.down_proj --random 16\n"
+                      "  gemmctl run /models/llama model.layers.0.mlp.down_proj --x x.npy --y y.npy --dtype f16\n"
+                      "  gemmctl run CASE MODULE --random 4 --expected CASE/expected.safetensors:MODULE.weight_f32",
+          .most_positional = 2,
+          .run = RunRun};
+}
+
+}  // namespace gemmd::gemmctl

@@ -1,0 +1,32 @@
+// What    grpc::Status as absl::Status. The reason of ErrorInfo becomes the Status' reason (ReasonOf), the
+//         delay of RetryInfo is kept beside it.
+// Reasons added by this library, beside those of proto/README.md:
+//           NOT_RUNNING      Unavailable: nothing answers at the address tried
+//           CONNECTION_LOST  Unavailable: the connection broke while the call was in flight; it may have run
+//           FORKED           FailedPrecondition: the object was made by another process, before a fork
+//           SOURCE_GONE      FailedPrecondition: a layer cannot be restored after a restart of the daemon
+//           CONTENT_LOST     Aborted: a daemon-owned region came back empty after a restart
+// Threads Pure functions.
+#ifndef GEMMD_CLIENT_RPC_STATUS_H_
+#define GEMMD_CLIENT_RPC_STATUS_H_
+
+#include <grpcpp/support/status.h>
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace gemmd::client {
+
+absl::Status FromGrpc(const grpc::Status& status);
+
+// What the server asked to wait before the same call is repeated.
+std::optional<absl::Duration> RetryDelayOf(const absl::Status& status);
+
+// Whether the transport failed, as opposed to an answer of the daemon.
+bool IsTransportFailure(const absl::Status& status);
+
+}  // namespace gemmd::client
+
+#endif  // GEMMD_CLIENT_RPC_STATUS_H_

@@ -1,0 +1,340 @@
+#include "tests/client/fake_daemon.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+
+#include "google/rpc/error_details.pb.h"
+
+namespace gemmd::client {
+namespace {
+
+grpc::Status MakeStatus(const Fault& fault) {
+  google::rpc::Status details;
+  details.set_code(fault.code);
+  if (!fault.reason.empty()) {
+    google::rpc::ErrorInfo info;
+    info.set_reason(fault.reason);
+    info.set_domain("gemmd");
+    details.add_details()->PackFrom(info);
+  }
+  if (fault.retry_ms >= 0) {
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_nanos(fault.retry_ms * 1000000);
+    details.add_details()->PackFrom(retry);
+  }
+  return grpc::Status(fault.code, "injected", details.SerializeAsString());
+}
+
+int ListenAt(const std::string& path) {
+  unlink(path.c_str());
+  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
+  bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  listen(fd, 16);
+  return fd;
+}
+
+// A packet and the descriptor it carries, which is closed at once.
+ssize_t ReceivePacket(int fd, std::array<char, 4096>& buffer) {
+  iovec part{buffer.data(), buffer.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t size = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+  if (const cmsghdr* header = size > 0 ? CMSG_FIRSTHDR(&message) : nullptr; header != nullptr) {
+    int passed = -1;
+    std::memcpy(&passed, CMSG_DATA(header), sizeof(passed));
+    close(passed);
+  }
+  return size;
+}
+
+}  // namespace
+
+class FakeDaemon::Gemms : public v1::GemmService::Service {
+ public:
+  explicit Gemms(FakeDaemon* daemon) : daemon_(daemon) {}
+  grpc::Status Gemm(grpc::ServerContext* context, const v1::GemmRequest*,
+                    v1::GemmResponse* response) override {
+    response->mutable_report()->set_kernel("fake");
+    return daemon_->Enter("Gemm", context, true);
+  }
+  grpc::Status Submit(grpc::ServerContext* context,
+                      grpc::ServerReaderWriter<v1::SubmitResponse, v1::SubmitRequest>* stream) override {
+    const grpc::Status entered = daemon_->Enter("Submit", context, true);
+    if (!entered.ok()) return entered;
+    v1::SubmitRequest request;
+    for (int answered = 0; stream->Read(&request); ++answered) {
+      if (answered == daemon_->gemms_before_break) {
+        return MakeStatus({.code = grpc::StatusCode::UNAVAILABLE, .reason = "EXECUTOR_RESTART"});
+      }
+      v1::SubmitResponse response;
+      response.set_tag(request.tag());
+      response.mutable_gemm()->mutable_report()->set_kernel("fake");
+      stream->Write(response);
+    }
+    return grpc::Status::OK;
+  }
+
+ private:
+  FakeDaemon* const daemon_;
+};
+
+FakeDaemon::FakeDaemon(const std::string& directory)
+    : directory_(directory), gemms_(std::make_unique<Gemms>(this)) {}
+
+FakeDaemon::~FakeDaemon() { Stop(); }
+
+void FakeDaemon::Start() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = false;
+  }
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("unix:" + socket_path(), grpc::InsecureServerCredentials());
+  builder.RegisterService(static_cast<v1::SessionService::Service*>(this));
+  builder.RegisterService(static_cast<v1::RegionService::Service*>(this));
+  builder.RegisterService(static_cast<v1::LayerService::Service*>(this));
+  builder.RegisterService(gemms_.get());
+  server_ = builder.BuildAndStart();
+  listener_ = ListenAt(directory_ + "/session.sock");
+  acceptor_ = std::thread([this, listener = listener_] { AcceptLoop(listener); });
+}
+
+void FakeDaemon::Stop() {
+  if (server_ == nullptr) return;
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    for (int fd : socket_fds_) shutdown(fd, SHUT_RDWR);
+  }
+  shutdown(listener_, SHUT_RDWR);
+  acceptor_.join();
+  for (std::thread& thread : socket_threads_) thread.join();
+  socket_threads_.clear();
+  close(listener_);
+  server_->Shutdown(std::chrono::system_clock::now());
+  server_ = nullptr;
+  unlink(socket_path().c_str());
+  ForgetSessions();
+}
+
+void FakeDaemon::ForgetSessions() {
+  MutexLock lock(mutex_);
+  tokens_.clear();
+  regions_.clear();
+  layers_.clear();
+}
+
+void FakeDaemon::AcceptLoop(int listener) {
+  while (true) {
+    const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    if (fd < 0) return;
+    MutexLock lock(mutex_);
+    if (stopping_) {
+      close(fd);
+      return;
+    }
+    socket_fds_.insert(fd);
+    socket_threads_.emplace_back([this, fd] { ServeSocket(fd); });
+  }
+}
+
+void FakeDaemon::ServeSocket(int fd) {
+  std::array<char, 4096> buffer;
+  std::string token;
+  while (true) {
+    const ssize_t size = ReceivePacket(fd, buffer);
+    v1::SessionSocketRequest request;
+    if (size <= 0 || !request.ParseFromArray(buffer.data(), static_cast<int>(size))) break;
+    v1::SessionSocketResponse response;
+    if (request.has_open()) {
+      token = OpenToken();
+      response.mutable_opened()->set_token(token);
+    } else {
+      MutexLock lock(mutex_);
+      ++calls_["PassMemory"];
+      response.set_memory_ticket(next_id_);
+      tickets_.insert(next_id_++);
+    }
+    const std::string bytes = response.SerializeAsString();
+    send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  CloseToken(token);
+  MutexLock lock(mutex_);
+  socket_fds_.erase(fd);
+  close(fd);
+}
+
+std::string FakeDaemon::OpenToken() {
+  MutexLock lock(mutex_);
+  std::string token = "token-" + std::to_string(next_id_++);
+  token.resize(16, '.');
+  tokens_.insert(token);
+  return token;
+}
+
+void FakeDaemon::CloseToken(const std::string& token) {
+  MutexLock lock(mutex_);
+  tokens_.erase(token);
+}
+
+grpc::Status FakeDaemon::Enter(const std::string& method, grpc::ServerContext* context,
+                               bool needs_session) {
+  MutexLock lock(mutex_);
+  ++calls_[method];
+  Fault& fault = faults_[method];
+  if (fault.times > 0) {
+    --fault.times;
+    return MakeStatus(fault);
+  }
+  if (!needs_session) return grpc::Status::OK;
+  const auto found = context->client_metadata().find("gemmd-session-bin");
+  const bool known = found != context->client_metadata().end() &&
+                     tokens_.count(std::string(found->second.data(), found->second.size())) != 0;
+  if (known) return grpc::Status::OK;
+  return MakeStatus({.code = grpc::StatusCode::UNAUTHENTICATED, .reason = "UNKNOWN_SESSION"});
+}
+
+void FakeDaemon::Inject(const std::string& method, Fault fault) {
+  MutexLock lock(mutex_);
+  faults_[method] = fault;
+}
+
+int FakeDaemon::calls(const std::string& method) {
+  MutexLock lock(mutex_);
+  return calls_[method];
+}
+
+size_t FakeDaemon::sessions() {
+  MutexLock lock(mutex_);
+  return tokens_.size();
+}
+
+size_t FakeDaemon::regions() {
+  MutexLock lock(mutex_);
+  return regions_.size();
+}
+
+size_t FakeDaemon::layers() {
+  MutexLock lock(mutex_);
+  return layers_.size();
+}
+
+grpc::Status FakeDaemon::Hello(grpc::ServerContext* context, const v1::HelloRequest*,
+                               v1::HelloResponse* response) {
+  response->set_server_version("fake");
+  response->set_max_message_bytes(8192);
+  if (offer_session_socket) response->set_session_socket(directory_ + "/session.sock");
+  return Enter("Hello", context, false);
+}
+
+grpc::Status FakeDaemon::OpenSession(grpc::ServerContext* context, const v1::OpenSessionRequest*,
+                                     v1::OpenSessionResponse* response) {
+  response->set_token(OpenToken());
+  return Enter("OpenSession", context, false);
+}
+
+grpc::Status FakeDaemon::KeepSession(
+    grpc::ServerContext* context,
+    grpc::ServerReaderWriter<v1::SessionEvent, v1::KeepSessionRequest>* stream) {
+  const grpc::Status entered = Enter("KeepSession", context, true);
+  if (!entered.ok()) return entered;
+  v1::SessionEvent event;
+  event.set_kind(v1::SessionEvent::KIND_OPEN);
+  stream->Write(event);
+  v1::KeepSessionRequest request;
+  while (stream->Read(&request)) {
+  }
+  const auto token = context->client_metadata().find("gemmd-session-bin")->second;
+  CloseToken(std::string(token.data(), token.size()));
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeDaemon::CloseSession(grpc::ServerContext* context, const v1::CloseSessionRequest*,
+                                      v1::CloseSessionResponse*) {
+  return Enter("CloseSession", context, true);
+}
+
+grpc::Status FakeDaemon::RegisterRegion(grpc::ServerContext* context,
+                                        const v1::RegisterRegionRequest* request,
+                                        v1::RegisterRegionResponse* response) {
+  const grpc::Status entered = Enter("RegisterRegion", context, true);
+  if (!entered.ok()) return entered;
+  MutexLock lock(mutex_);
+  if (request->has_passed() && tickets_.erase(request->passed().ticket()) == 0) {
+    return MakeStatus({.code = grpc::StatusCode::NOT_FOUND, .reason = "TICKET_NOT_FOUND"});
+  }
+  response->mutable_region()->set_id(next_id_);
+  response->mutable_region()->set_generation(1);
+  regions_[next_id_++] = std::string(request->daemon_owned().size(), '\0');
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeDaemon::UnregisterRegion(grpc::ServerContext* context,
+                                          const v1::UnregisterRegionRequest* request,
+                                          v1::UnregisterRegionResponse*) {
+  const grpc::Status entered = Enter("UnregisterRegion", context, true);
+  MutexLock lock(mutex_);
+  regions_.erase(request->region().id());
+  return entered;
+}
+
+grpc::Status FakeDaemon::WriteRegion(grpc::ServerContext* context, const v1::WriteRegionRequest* request,
+                                     v1::WriteRegionResponse*) {
+  const grpc::Status entered = Enter("WriteRegion", context, true);
+  if (!entered.ok()) return entered;
+  MutexLock lock(mutex_);
+  regions_[request->region().id()].replace(request->offset(), request->data().size(), request->data());
+  return entered;
+}
+
+grpc::Status FakeDaemon::ReadRegion(grpc::ServerContext* context, const v1::ReadRegionRequest* request,
+                                    v1::ReadRegionResponse* response) {
+  const grpc::Status entered = Enter("ReadRegion", context, true);
+  if (!entered.ok()) return entered;
+  MutexLock lock(mutex_);
+  response->set_data(regions_[request->region().id()].substr(request->offset(), request->size()));
+  return entered;
+}
+
+grpc::Status FakeDaemon::RegisterLayer(grpc::ServerContext* context,
+                                       const v1::RegisterLayerRequest* request,
+                                       grpc::ServerWriter<v1::RegisterLayerProgress>* writer) {
+  const grpc::Status entered = Enter("RegisterLayer", context, true);
+  if (!entered.ok()) return entered;
+  v1::RegisterLayerProgress progress;
+  progress.set_stage(v1::RegisterLayerProgress::STAGE_LOADING);
+  writer->Write(progress);
+  progress.set_stage(v1::RegisterLayerProgress::STAGE_READY);
+  // The same content is the same layer of a session: the module's name stands for the content.
+  const uint64_t id = 1000 + std::hash<std::string>()(request->checkpoint().module()) % 1000;
+  {
+    MutexLock lock(mutex_);
+    layers_.insert(id);
+  }
+  progress.mutable_layer()->set_layer_id(id);
+  progress.mutable_layer()->set_digest(digest);
+  progress.mutable_layer()->set_name(request->name());
+  writer->Write(progress);
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeDaemon::ReleaseLayer(grpc::ServerContext* context,
+                                      const v1::ReleaseLayerRequest* request, v1::ReleaseLayerResponse*) {
+  const grpc::Status entered = Enter("ReleaseLayer", context, true);
+  MutexLock lock(mutex_);
+  layers_.erase(request->layer_id());
+  return entered;
+}
+
+}  // namespace gemmd::client

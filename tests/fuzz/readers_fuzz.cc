@@ -1,0 +1,90 @@
+// What    The checkpoint readers, from files to the standard representation. Input: 4 bytes little-endian
+//         length of config.json, config.json, model.safetensors.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/checkpoint/checkpoint.h"
+#include "core/quant/reference.h"
+#include "tests/fuzz/checkpoint_seeds.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace {
+
+// The files live in memory where the machine offers that.
+class Workspace {
+ public:
+  Workspace() {
+    std::error_code error;
+    const bool has_memory = std::filesystem::is_directory("/dev/shm", error);
+    std::string name = has_memory ? "/dev/shm/gemmd_fuzz_XXXXXX" : "/tmp/gemmd_fuzz_XXXXXX";
+    if (mkdtemp(name.data()) == nullptr) std::abort();
+    path_ = name;
+  }
+  ~Workspace() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::filesystem::path& path() const { return path_; }
+  void Write(const char* name, const uint8_t* data, size_t size) const {
+    std::ofstream stream(path_ / name, std::ios::binary);
+    stream.write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// What a reader accepts must be a valid layer whose rows can be read.
+void Check(const gemmd::StandardTensor& tensor) {
+  const absl::Status valid = gemmd::Validate(tensor);
+  if (!valid.ok()) {
+    std::fprintf(stderr, "accepted, but not valid: %s\n", valid.ToString().c_str());
+    std::abort();
+  }
+  std::vector<float> row(tensor.shape.k);
+  gemmd::DequantizeRowFloat32(tensor, 0, 0, absl::MakeSpan(row));
+  gemmd::DequantizeRowFloat32(tensor, tensor.shape.experts - 1, tensor.shape.n - 1,
+                              absl::MakeSpan(row));
+}
+
+}  // namespace
+
+namespace gemmd {
+
+std::vector<std::string> FuzzSeeds() {
+  std::vector<std::string> seeds;
+  for (const auto& directory : SeedCheckpoints()) {
+    const std::string config = ReadWhole(directory / "config.json");
+    const std::string model = ReadWhole(directory / "model.safetensors");
+    const auto length = static_cast<uint32_t>(config.size());
+    seeds.push_back(std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + config +
+                    model);
+  }
+  return seeds;
+}
+
+}  // namespace gemmd
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const Workspace workspace;
+  uint32_t length;
+  if (size < sizeof(length)) return 0;
+  std::memcpy(&length, data, sizeof(length));
+  data += sizeof(length);
+  size -= sizeof(length);
+  const size_t config_size = std::min<size_t>(length, size);
+  workspace.Write("config.json", data, config_size);
+  workspace.Write("model.safetensors", data + config_size, size - config_size);
+  const auto modules = gemmd::ListModules(workspace.path());
+  if (!modules.ok()) return 0;
+  for (size_t i = 0; i < std::min<size_t>(modules->size(), 4); ++i) {
+    const auto layer = gemmd::ReadLayer(workspace.path(), (*modules)[i]);
+    if (layer.ok()) Check(layer->tensor);
+  }
+  return 0;
+}

@@ -1,0 +1,355 @@
+#include <gmock/gmock.h>
+
+#include "absl/time/clock.h"
+#include "gemmd/v1/attach.grpc.pb.h"
+#include "gemmd/v1/program.grpc.pb.h"
+#include "google/rpc/error_details.pb.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "tests/server/fixture.h"
+
+namespace gemmd {
+namespace {
+
+using ServicesTest = DaemonTest;
+using grpc::StatusCode;
+
+TEST_F(ServicesTest, HelloNeedsNoSessionAndNamesDevicesAndSocket) {
+  v1::HelloResponse response;
+  ASSERT_TRUE(sessions_->Hello(Context("").get(), {}, &response).ok());
+  EXPECT_EQ(response.server_version(), "0.1.0");
+  EXPECT_NE(response.boot_id(), 0u);
+  ASSERT_EQ(response.devices_size(), 1);
+  EXPECT_EQ(response.devices(0).id(), "cpu");
+  EXPECT_TRUE(response.devices(0).ready());
+  EXPECT_EQ(response.session_socket(), directory_ / "s.sock");
+  EXPECT_EQ(response.max_message_bytes(), 4u << 20);
+}
+
+TEST_F(ServicesTest, RunsAGemmExactly) {
+  const std::string token = OpenBySocket();
+  const v1::LayerInfo layer = RegisterLayer(token);
+  EXPECT_EQ(layer.state(), "READY");
+  EXPECT_EQ(layer.source_format(), "tensors");
+  const v1::GemmRequest request = MakeGemm(token, layer.layer_id(), 5);
+  v1::GemmResponse response;
+  const grpc::Status status = gemms_->Gemm(Context(token).get(), request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.report().device(), "cpu");
+  EXPECT_FALSE(response.report().kernel().empty());
+  EXPECT_GT(response.report().execute_us(), 0);
+  ExpectResult(token, request);
+}
+
+TEST_F(ServicesTest, ZeroRowsAreLegal) {
+  const std::string token = OpenBySocket();
+  const uint64_t layer = RegisterLayer(token).layer_id();
+  v1::GemmRequest request = MakeGemm(token, layer, 1);
+  request.mutable_x()->set_shape(0, 0);
+  request.mutable_y()->set_shape(0, 0);
+  v1::GemmResponse response;
+  const grpc::Status status = gemms_->Gemm(Context(token).get(), request, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+TEST_F(ServicesTest, TwoSessionsShareOneCopyOfALayer) {
+  const std::string one = OpenBySocket("one"), two = OpenBySocket("two");
+  const v1::LayerInfo first = RegisterLayer(one), second = RegisterLayer(two);
+  EXPECT_EQ(first.digest(), second.digest());
+  EXPECT_EQ(second.references(), 2u);
+  v1::GetStatusResponse status;
+  ASSERT_TRUE(admin_->GetStatus(Context("").get(), {}, &status).ok());
+  EXPECT_EQ(status.layers(), 1u);
+  EXPECT_EQ(status.layer_references(), 2u);
+  EXPECT_EQ(status.sessions(), 2u);
+}
+
+TEST_F(ServicesTest, LayerCallsAnswer) {
+  const std::string token = OpenBySocket();
+  const uint64_t id = RegisterLayer(token, "down_proj").layer_id();
+  v1::GetLayerRequest get;
+  v1::GetLayerResponse got;
+  get.set_layer_id(id);
+  ASSERT_TRUE(layers_->GetLayer(Context(token).get(), get, &got).ok());
+  EXPECT_EQ(got.layer().name(), "down_proj");
+  EXPECT_EQ(got.layer().spec().weight().bits(), 8u);
+  v1::ListLayersResponse list;
+  ASSERT_TRUE(layers_->ListLayers(Context(token).get(), {}, &list).ok());
+  EXPECT_EQ(list.layers_size(), 1);
+  v1::ExplainLayerRequest explain;
+  v1::ExplainLayerResponse choices;
+  explain.set_layer_id(id);
+  ASSERT_TRUE(layers_->ExplainLayer(Context(token).get(), explain, &choices).ok());
+  EXPECT_EQ(choices.choices_size(), 4);
+  v1::ReleaseLayerRequest release;
+  v1::ReleaseLayerResponse released;
+  release.set_layer_id(id);
+  EXPECT_TRUE(layers_->ReleaseLayer(Context(token).get(), release, &released).ok());
+  EXPECT_TRUE(layers_->ReleaseLayer(Context(token).get(), release, &released).ok());
+  const grpc::Status gone = layers_->GetLayer(Context(token).get(), get, &got);
+  EXPECT_EQ(gone.error_code(), StatusCode::NOT_FOUND);
+  EXPECT_EQ(ReasonOf(gone), "LAYER_NOT_FOUND");
+}
+
+TEST_F(ServicesTest, RegionCallsAnswer) {
+  const std::string token = OpenBySocket();
+  const v1::RegionRef region = RegisterDaemonRegion(token, 100);
+  Write(token, region, 10, "hello");
+  EXPECT_EQ(Read(token, region, 10, 5), "hello");
+  v1::ListRegionsResponse list;
+  ASSERT_TRUE(regions_->ListRegions(Context(token).get(), {}, &list).ok());
+  ASSERT_EQ(list.regions_size(), 1);
+  EXPECT_EQ(list.regions(0).kind(), "daemon");
+  v1::UnregisterRegionRequest unregister;
+  v1::UnregisterRegionResponse response;
+  *unregister.mutable_region() = region;
+  EXPECT_TRUE(regions_->UnregisterRegion(Context(token).get(), unregister, &response).ok());
+  EXPECT_TRUE(regions_->UnregisterRegion(Context(token).get(), unregister, &response).ok());
+}
+
+TEST_F(ServicesTest, CallsWithoutATokenAreUnauthenticated) {
+  v1::ListRegionsResponse list;
+  const grpc::Status missing = regions_->ListRegions(Context("").get(), {}, &list);
+  EXPECT_EQ(missing.error_code(), StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(ReasonOf(missing), "NO_SESSION");
+  const grpc::Status unknown = regions_->ListRegions(Context("0123456789abcdef").get(), {}, &list);
+  EXPECT_EQ(unknown.error_code(), StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(ReasonOf(unknown), "UNKNOWN_SESSION");
+  EXPECT_THAT(unknown.error_message(), testing::Not(testing::HasSubstr("0123456789abcdef")));
+  v1::GemmResponse gemm;
+  EXPECT_EQ(ReasonOf(gemms_->Gemm(Context("").get(), {}, &gemm)), "NO_SESSION");
+  v1::LayerInfo layer;
+  EXPECT_EQ(ReasonOf(TryRegisterLayer("", {}, &layer)), "NO_SESSION");
+  const auto context = Context("");
+  const auto stream = gemms_->Submit(context.get());
+  EXPECT_EQ(ReasonOf(stream->Finish()), "NO_SESSION");
+}
+
+TEST_F(ServicesTest, HandlesOfAnyWrongLengthAreRefusedAndTheDaemonLives) {
+  const std::string token = OpenBySocket();
+  for (const size_t length : {0, 63, 65}) {
+    v1::RegisterRegionRequest request;
+    v1::RegisterRegionResponse response;
+    request.set_device("cpu");
+    request.mutable_cuda_ipc()->set_handle(std::string(length, 'x'));
+    request.mutable_cuda_ipc()->set_size(16);
+    request.mutable_cuda_ipc()->set_allocation_size(16);
+    const grpc::Status status = regions_->RegisterRegion(Context(token).get(), request, &response);
+    EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT) << length;
+    EXPECT_EQ(ReasonOf(status), "BAD_HANDLE_SIZE") << length;
+  }
+  RegisterDaemonRegion(token, 16);
+}
+
+TEST_F(ServicesTest, AMessageOverTheLimitIsRefusedAndTheDaemonLives) {
+  const std::string token = OpenBySocket();
+  const v1::RegionRef region = RegisterDaemonRegion(token, 8 << 20);
+  v1::WriteRegionRequest request;
+  v1::WriteRegionResponse response;
+  *request.mutable_region() = region;
+  request.set_data(std::string((4 << 20) + 1, 'x'));
+  const grpc::Status status = regions_->WriteRegion(Context(token).get(), request, &response);
+  EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  Write(token, region, 0, std::string(kMaxPayloadBytes, 'y'));
+  EXPECT_EQ(Read(token, region, 0, kMaxPayloadBytes), std::string(kMaxPayloadBytes, 'y'));
+  v1::ReadRegionRequest read;
+  v1::ReadRegionResponse data;
+  *read.mutable_region() = region;
+  read.set_size(kMaxPayloadBytes + 1);
+  EXPECT_EQ(ReasonOf(regions_->ReadRegion(Context(token).get(), read, &data)), "OUT_OF_RANGE");
+}
+
+struct BadGemm {
+  const char* name;
+  void (*spoil)(v1::GemmRequest&);
+  StatusCode code;
+  const char* reason;
+};
+
+TEST_F(ServicesTest, BadGemmRequestsGetTheirReason) {
+  const std::string token = OpenBySocket();
+  const uint64_t layer = RegisterLayer(token).layer_id();
+  const v1::GemmRequest good = MakeGemm(token, layer, 2);
+  const BadGemm cases[] = {
+      {"no x", [](auto& r) { r.clear_x(); }, StatusCode::INVALID_ARGUMENT, "MISSING_FIELD"},
+      {"no region", [](auto& r) { r.mutable_y()->clear_region(); }, StatusCode::INVALID_ARGUMENT,
+       "MISSING_FIELD"},
+      {"unknown dtype", [](auto& r) { r.mutable_x()->set_dtype(static_cast<v1::DataType>(77)); },
+       StatusCode::INVALID_ARGUMENT, "UNKNOWN_ENUM"},
+      {"no dtype", [](auto& r) { r.mutable_x()->clear_dtype(); }, StatusCode::INVALID_ARGUMENT,
+       "MISSING_FIELD"},
+      {"three dimensions", [](auto& r) { r.mutable_x()->add_shape(1); }, StatusCode::INVALID_ARGUMENT,
+       "SHAPE_MISMATCH"},
+      {"negative rows", [](auto& r) { r.mutable_x()->set_shape(0, -1); }, StatusCode::INVALID_ARGUMENT,
+       "SHAPE_MISMATCH"},
+      {"wrong K", [](auto& r) { r.mutable_x()->set_shape(1, kK - 1); }, StatusCode::INVALID_ARGUMENT,
+       "SHAPE_MISMATCH"},
+      {"past the region", [](auto& r) { r.mutable_y()->set_byte_offset(1 << 20); },
+       StatusCode::INVALID_ARGUMENT, "REGION_OUT_OF_BOUNDS"},
+      {"offset that wraps", [](auto& r) { r.mutable_y()->set_byte_offset(~uint64_t{0} - 3); },
+       StatusCode::INVALID_ARGUMENT, "REGION_OUT_OF_BOUNDS"},
+      {"unknown layer", [](auto& r) { r.set_layer_id(12345); }, StatusCode::NOT_FOUND, "LAYER_NOT_FOUND"},
+      {"unknown region", [](auto& r) { r.mutable_x()->mutable_region()->set_id(999); },
+       StatusCode::NOT_FOUND, "REGION_NOT_FOUND"},
+      {"option of the future", [](auto& r) { r.mutable_options()->set_hadamard_block(16); },
+       StatusCode::UNIMPLEMENTED, "UNSUPPORTED_OPTION"},
+  };
+  for (const BadGemm& bad : cases) {
+    v1::GemmRequest request = good;
+    bad.spoil(request);
+    v1::GemmResponse response;
+    const grpc::Status status = gemms_->Gemm(Context(token).get(), request, &response);
+    EXPECT_EQ(status.error_code(), bad.code) << bad.name << ": " << status.error_message();
+    EXPECT_EQ(ReasonOf(status), bad.reason) << bad.name << ": " << status.error_message();
+    EXPECT_FALSE(status.error_message().empty()) << bad.name;
+  }
+  v1::GemmResponse response;
+  EXPECT_TRUE(gemms_->Gemm(Context(token).get(), good, &response).ok());
+}
+
+TEST_F(ServicesTest, BadLayersAreRefused) {
+  const std::string token = OpenBySocket();
+  const v1::RegionRef region = RegisterDaemonRegion(token, 1024);
+  v1::LayerInfo layer;
+  EXPECT_EQ(ReasonOf(TryRegisterLayer(token, {}, &layer)), "MISSING_FIELD");
+  v1::RegisterLayerRequest request = LayerRequestIn(region);
+  request.mutable_tensors()->mutable_spec()->mutable_weight()->set_kind(static_cast<v1::NumberKind>(9));
+  EXPECT_EQ(ReasonOf(TryRegisterLayer(token, request, &layer)), "UNKNOWN_ENUM");
+  request = LayerRequestIn(region);
+  request.set_device("cuda:GPU-nowhere");
+  EXPECT_EQ(TryRegisterLayer(token, request, &layer).error_code(), StatusCode::FAILED_PRECONDITION);
+  request = LayerRequestIn(region);
+  request.mutable_tensors()->mutable_codes()->set_byte_size(7);
+  EXPECT_EQ(TryRegisterLayer(token, request, &layer).error_code(), StatusCode::INVALID_ARGUMENT);
+  request.Clear();
+  request.mutable_checkpoint()->set_path("/etc");
+  request.mutable_checkpoint()->set_module("x");
+  const grpc::Status outside = TryRegisterLayer(token, request, &layer);
+  EXPECT_EQ(ReasonOf(outside), "PATH_NOT_ALLOWED") << outside.error_message();
+}
+
+TEST_F(ServicesTest, AnotherSessionsRegionCannotBeUsed) {
+  const std::string one = OpenBySocket("one"), two = OpenBySocket("two");
+  const uint64_t layer = RegisterLayer(two).layer_id();
+  const v1::GemmRequest foreign = MakeGemm(one, layer, 2);
+  v1::GemmResponse response;
+  const grpc::Status status = gemms_->Gemm(Context(two).get(), foreign, &response);
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(ReasonOf(status), testing::AnyOf("REGION_NOT_FOUND", "NOT_OWNER"));
+}
+
+TEST_F(ServicesTest, ASessionByRpcLivesAsLongAsItsStream) {
+  v1::OpenSessionRequest open;
+  v1::OpenSessionResponse opened;
+  open.set_name("by rpc");
+  ASSERT_TRUE(sessions_->OpenSession(Context("").get(), open, &opened).ok());
+  EXPECT_EQ(opened.token().size(), 16u);
+  const auto context = Context(opened.token());
+  const auto stream = sessions_->KeepSession(context.get());
+  v1::SessionEvent event;
+  ASSERT_TRUE(stream->Read(&event));
+  EXPECT_EQ(event.kind(), v1::SessionEvent::KIND_OPEN);
+  RegisterDaemonRegion(opened.token(), 16);
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+  v1::ListRegionsResponse list;
+  grpc::Status status;
+  for (int i = 0; i < 100 && ReasonOf(status) != "UNKNOWN_SESSION"; ++i) {
+    absl::SleepFor(absl::Milliseconds(10));
+    status = regions_->ListRegions(Context(opened.token()).get(), {}, &list);
+  }
+  EXPECT_EQ(ReasonOf(status), "UNKNOWN_SESSION");
+}
+
+TEST_F(ServicesTest, ClosingASessionEndsIt) {
+  const std::string token = OpenBySocket();
+  v1::CloseSessionResponse response;
+  EXPECT_TRUE(sessions_->CloseSession(Context(token).get(), {}, &response).ok());
+  EXPECT_EQ(ReasonOf(sessions_->CloseSession(Context(token).get(), {}, &response)), "UNKNOWN_SESSION");
+}
+
+TEST_F(ServicesTest, ALongSessionNameIsRefused) {
+  v1::OpenSessionRequest open;
+  v1::OpenSessionResponse opened;
+  open.set_name(std::string(257, 'n'));
+  EXPECT_EQ(ReasonOf(sessions_->OpenSession(Context("").get(), open, &opened)), "OUT_OF_RANGE");
+}
+
+TEST_F(ServicesTest, ProgramsAndAttachedModeSayThatTheyAreNotBuilt) {
+  v1::RunProgramResponse program;
+  v1::AttachLayerResponse attach;
+  const auto programs = v1::ProgramService::NewStub(channel_);
+  const auto attaches = v1::AttachService::NewStub(channel_);
+  const grpc::Status status = programs->RunProgram(Context("").get(), {}, &program);
+  EXPECT_EQ(status.error_code(), StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(ReasonOf(status), "NOT_IMPLEMENTED");
+  EXPECT_EQ(ReasonOf(attaches->AttachLayer(Context("").get(), {}, &attach)), "NOT_IMPLEMENTED");
+}
+
+TEST_F(ServicesTest, AnyoneMayLook) {
+  v1::GetStatusResponse status;
+  v1::ListSessionsResponse sessions;
+  v1::ListAllLayersResponse layers;
+  v1::GetConfigResponse config;
+  v1::GetMetricsResponse metrics;
+  RegisterLayer(OpenBySocket("worker 7"));
+  ASSERT_TRUE(admin_->GetStatus(Context("").get(), {}, &status).ok());
+  EXPECT_EQ(status.pid(), static_cast<uint32_t>(getpid()));
+  EXPECT_EQ(status.metrics_address(), daemon_->metrics_address());
+  ASSERT_TRUE(admin_->ListSessions(Context("").get(), {}, &sessions).ok());
+  ASSERT_EQ(sessions.sessions_size(), 1);
+  EXPECT_EQ(sessions.sessions(0).name(), "worker 7");
+  EXPECT_EQ(sessions.sessions(0).pid(), static_cast<uint32_t>(getpid()));
+  EXPECT_EQ(sessions.sessions(0).uid(), geteuid());
+  ASSERT_TRUE(admin_->ListAllLayers(Context("").get(), {}, &layers).ok());
+  EXPECT_EQ(layers.layers_size(), 1);
+  ASSERT_TRUE(admin_->GetConfig(Context("").get(), {}, &config).ok());
+  EXPECT_EQ(config.values(0).name(), "socket");
+  EXPECT_EQ(config.values(0).origin(), "flag");
+  ASSERT_TRUE(admin_->GetMetrics(Context("").get(), {}, &metrics).ok());
+  EXPECT_THAT(metrics.text(), testing::HasSubstr("gemmd_layers{device=\"cpu\"} 1"));
+}
+
+TEST_F(ServicesTest, OnlyOperatorsOfTheSessionSocketChangeThings) {
+  v1::SetLogLevelRequest request;
+  v1::SetLogLevelResponse response;
+  v1::DrainResponse drained;
+  request.set_level("error");
+  EXPECT_EQ(ReasonOf(admin_->SetLogLevel(Context("").get(), request, &response)), "NO_SESSION");
+  v1::OpenSessionResponse by_rpc;
+  ASSERT_TRUE(sessions_->OpenSession(Context("").get(), {}, &by_rpc).ok());
+  EXPECT_EQ(ReasonOf(admin_->Drain(Context(by_rpc.token()).get(), {}, &drained)), "ROLE_REQUIRED");
+  const std::string token = OpenBySocket();
+  EXPECT_TRUE(admin_->SetLogLevel(Context(token).get(), request, &response).ok());
+  EXPECT_EQ(CurrentLogLevel(), LogLevel::kError);
+  request.set_level("loud");
+  EXPECT_EQ(ReasonOf(admin_->SetLogLevel(Context(token).get(), request, &response)), "OUT_OF_RANGE");
+  EXPECT_TRUE(admin_->Drain(Context(token).get(), {}, &drained).ok());
+  EXPECT_EQ(drains_, 1);
+}
+
+TEST_F(ServicesTest, HealthIsPerServiceAndPerDevice) {
+  const auto health = grpc::health::v1::Health::NewStub(channel_);
+  for (const char* service : {"", "gemmd.v1.GemmService", "device/cpu"}) {
+    grpc::health::v1::HealthCheckRequest request;
+    grpc::health::v1::HealthCheckResponse response;
+    request.set_service(service);
+    ASSERT_TRUE(health->Check(Context("").get(), request, &response).ok()) << service;
+    EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::SERVING) << service;
+  }
+  grpc::health::v1::HealthCheckRequest request;
+  grpc::health::v1::HealthCheckResponse response;
+  request.set_service("device/cuda:GPU-nowhere");
+  EXPECT_EQ(health->Check(Context("").get(), request, &response).error_code(), StatusCode::NOT_FOUND);
+}
+
+TEST_F(ServicesTest, ADeadlineThatPassedIsNotRun) {
+  const std::string token = OpenBySocket();
+  const v1::GemmRequest request = MakeGemm(token, RegisterLayer(token).layer_id(), 1);
+  v1::GemmResponse response;
+  const grpc::Status status =
+      gemms_->Gemm(Context(token, -absl::Seconds(1)).get(), request, &response);
+  EXPECT_EQ(status.error_code(), StatusCode::DEADLINE_EXCEEDED);
+}
+
+}  // namespace
+}  // namespace gemmd

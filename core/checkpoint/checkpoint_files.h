@@ -1,7 +1,6 @@
 // What    The files of one checkpoint directory: its config, and which shard holds which tensor.
 // Layout  config.json (quantization_config), or beside it quantize_config.json of older GPTQ
-// exports;
-//         model.safetensors, or model.safetensors.index.json and its shards.
+//         exports; model.safetensors, or model.safetensors.index.json and its shards.
 // Errors  NotFound CHECKPOINT_NOT_FOUND; InvalidArgument BAD_CHECKPOINT; PermissionDenied
 //         PATH_NOT_ALLOWED for a file whose symbolic links lead out of the directory and the roots.
 // Threads Not thread-safe: shards are opened on first use.

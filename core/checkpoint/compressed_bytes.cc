@@ -1,6 +1,5 @@
 // What    compressed-tensors with one byte per weight (int8, fp8, mxfp8) and with two e2m1 codes to
-// a byte
-//         (nvfp4, mxfp4).
+//         a byte (nvfp4, mxfp4).
 #include <cstring>
 #include <utility>
 

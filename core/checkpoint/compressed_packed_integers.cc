@@ -1,6 +1,5 @@
 // What    compressed-tensors pack-quantized: weight_packed, weight_scale, weight_shape and, where
-// the
-//         config says so, weight_zero_point and weight_g_idx.
+//         the config says so, weight_zero_point and weight_g_idx.
 #include <cstring>
 #include <utility>
 

@@ -1,5 +1,5 @@
 // What    compressed-tensors: finds the scheme of a module and calls the reader of its storage
-// format.
+//         format.
 #include "core/checkpoint/compressed_tensors.h"
 
 #include <utility>

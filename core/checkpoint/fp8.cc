@@ -1,9 +1,7 @@
 // What    quant_method fp8: 8-bit floats with one scale per block (DeepSeek) or per tensor
-// (AutoFP8), and
-//         MXFP4 experts inside such checkpoints.
+//         (AutoFP8), and MXFP4 experts inside such checkpoints.
 // Source  https://huggingface.co/deepseek-ai/DeepSeek-V3 (weight_scale_inv multiplies, in spite of
-// its
-//         name); https://github.com/neuralmagic/AutoFP8; layouts: README.md.
+//         its name); https://github.com/neuralmagic/AutoFP8; layouts: README.md.
 #include <algorithm>
 #include <utility>
 

@@ -1,3 +1,8 @@
+// gcc 12 reports std::regex itself when it is inlined under sanitizers.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
 #include "core/checkpoint/module_rules.h"
 
 #include <algorithm>
@@ -14,9 +19,16 @@ namespace gemmd {
 namespace {
 
 constexpr char kRegexPrefix[] = "re:";
-// std::regex recurses per character and may backtrack: names and patterns of real models are far
-// shorter.
+// Patterns and module names of real models are far shorter.
 constexpr size_t kLongestText = 512;
+
+#ifdef __GLIBCXX__
+// Matching in polynomial time: with backtracking a hostile pattern takes exponential time, and a recursion
+// per character. The price is that back-references are refused.
+constexpr auto kSyntax = std::regex_constants::ECMAScript | std::regex_constants::__polynomial;
+#else
+constexpr auto kSyntax = std::regex_constants::ECMAScript;
+#endif
 
 // A class name: "Linear" and its relatives are the only ones whose modules hold weights we read.
 bool IsLinearClass(const std::string& target) {
@@ -88,7 +100,7 @@ absl::StatusOr<bool> PythonMatch(const std::string& pattern, const std::string& 
     return BadCheckpoint(absl::StrCat("pattern or module name longer than ", kLongestText));
   }
   try {
-    const std::regex regex(pattern, std::regex::ECMAScript);
+    const std::regex regex(pattern, kSyntax);
     return std::regex_search(text, regex, std::regex_constants::match_continuous);
   } catch (const std::regex_error&) {
     return BadCheckpoint(absl::StrCat("pattern \"", pattern, "\" is not understood"));

@@ -1,12 +1,10 @@
 // What    The tensors of one module of a checkpoint. A reader takes what its format defines; what
-// is left
-//         over changes the meaning of the weights in a way the reader does not know, and is an
-//         error.
+//         is left over changes the meaning of the weights in a way the reader does not know, and is
+//         an error.
 // Names   A tensor is addressed by its key, the part of its name behind the module: ".qweight" of
 //         "a.b.qweight" in module "a.b", "_blocks" of "a.b_blocks", "" of "a.b" itself.
 // Errors  InvalidArgument BAD_CHECKPOINT naming file, module, tensor, expected and got; Cancelled
-// when the
-//         progress function asks for it.
+//         when the progress function asks for it.
 // Threads Not thread-safe.
 #ifndef GEMMD_CORE_CHECKPOINT_MODULE_TENSORS_H_
 #define GEMMD_CORE_CHECKPOINT_MODULE_TENSORS_H_

@@ -1,8 +1,7 @@
 // What    quant_method mxfp4: gpt-oss stacks of experts (blocks, scales, bias), and plain weights
-// with one
-//         exponent per 32 columns.
+//         with one exponent per 32 columns.
 // Source  OCP Microscaling Formats (MX) 1.0; https://huggingface.co/openai/gpt-oss-20b; layouts:
-// README.md.
+//         README.md.
 #include <utility>
 
 #include "absl/strings/match.h"

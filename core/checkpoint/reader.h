@@ -1,9 +1,7 @@
 // What    One reader per exporter, chosen by quant_method. A new exporter is a new file that
-// defines its
-//         <Name>Reader() and a line in GEMMD_CHECKPOINT_READERS.
+//         defines its <Name>Reader() and a line in GEMMD_CHECKPOINT_READERS.
 // Errors  InvalidArgument BAD_CHECKPOINT; Unimplemented UNSUPPORTED_FORMAT; NotFound
-// MODULE_NOT_FOUND for
-//         a module that config and tensors agree not to be quantized.
+//         MODULE_NOT_FOUND for a module that config and tensors agree not to be quantized.
 // Threads Pure functions of the files.
 #ifndef GEMMD_CORE_CHECKPOINT_READER_H_
 #define GEMMD_CORE_CHECKPOINT_READER_H_

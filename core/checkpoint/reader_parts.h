@@ -1,6 +1,5 @@
 // What    What several readers share: scales, biases, codes that are stored as bytes, agreement of
-// config
-//         and tensors.
+//         config and tensors.
 // Errors  InvalidArgument BAD_CHECKPOINT; NotFound MODULE_NOT_FOUND.
 // Threads Pure functions.
 #ifndef GEMMD_CORE_CHECKPOINT_READER_PARTS_H_

@@ -1,7 +1,6 @@
 // What    Rows of codes as a dense bit stream: the packing of StandardTensor::codes.
 // Shapes  Code i of a row is at bits [i*bits, (i+1)*bits), LSB first, crossing little-endian 32-bit
-// words;
-//         a row takes ceil(count * bits / 32) words and its spare bits are 0.
+//         words; a row takes ceil(count * bits / 32) words and its spare bits are 0.
 // Threads Pure functions.
 #ifndef GEMMD_CORE_QUANT_BIT_ROW_H_
 #define GEMMD_CORE_QUANT_BIT_ROW_H_

@@ -108,13 +108,29 @@ T Load(const Buffer& buffer, int64_t index) {
   return value;
 }
 
+// Every value of a 16-bit float, exact in float32.
+std::vector<float> Values16(const NumberFormat& format) {
+  std::vector<float> values(1 << 16);
+  for (uint32_t code = 0; code < values.size(); ++code) {
+    values[code] = static_cast<float>(DecodeNumber(format, code));
+  }
+  return values;
+}
+
+// The table of kFloat16 or kBFloat16.
+const std::vector<float>& Table16(const NumberFormat& format) {
+  static const auto* const kFloat16Values = new std::vector<float>(Values16(kFloat16));
+  static const auto* const kBFloat16Values = new std::vector<float>(Values16(kBFloat16));
+  return format == kFloat16 ? *kFloat16Values : *kBFloat16Values;
+}
+
 // Element `index` of a buffer of numbers of 8, 16 or 32 bits.
 double LoadNumber(const NumberFormat& format, const Buffer& buffer, int64_t index) {
   switch (format.bits) {
     case 8:
       return DecodeNumber(format, Load<uint8_t>(buffer, index));
     case 16:
-      return DecodeNumber(format, Load<uint16_t>(buffer, index));
+      return Table16(format)[Load<uint16_t>(buffer, index)];
     default:
       return Load<float>(buffer, index);
   }
@@ -202,10 +218,11 @@ void DecodeRow(const StandardTensor& tensor, int64_t expert, int64_t row,
       values[k] = value;
     }
   } else {
+    const std::vector<float>& table = Table16(format);
     for (size_t k = 0; k < values.size(); ++k) {
       uint16_t code;
       std::memcpy(&code, codes + k * sizeof(code), sizeof(code));
-      values[k] = DecodeNumber(format, code);
+      values[k] = table[code];
     }
   }
 }

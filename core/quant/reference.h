@@ -1,5 +1,5 @@
 // What    The exact meaning of a StandardTensor, in double precision, and what follows from it.
-// Source  FORMATS: w = (code - zero_point) * scale * secondary; kernels/contract/quant_spec.h.
+// Source  w = (code - zero_point) * scale * secondary; kernels/contract/quant_spec.h.
 // Threads Pure functions.
 #ifndef GEMMD_CORE_QUANT_REFERENCE_H_
 #define GEMMD_CORE_QUANT_REFERENCE_H_

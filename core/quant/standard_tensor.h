@@ -1,6 +1,7 @@
 // What    StandardTensor: the tensors of one layer in the standard representation.
 // Shapes  kernels/contract/quant_spec.h. An absent tensor is an empty buffer.
-// Errors  Validate: InvalidArgument with reason SHAPE_MISMATCH or BAD_SPEC, naming tensor, expected and got.
+// Errors  Validate: InvalidArgument with reason SHAPE_MISMATCH or BAD_SPEC, naming tensor, expected
+//         and got.
 #ifndef GEMMD_CORE_QUANT_STANDARD_TENSOR_H_
 #define GEMMD_CORE_QUANT_STANDARD_TENSOR_H_
 

@@ -1,6 +1,7 @@
 // What    std::mutex and std::condition_variable behind thread-safety annotations.
-// Why     Debian's abseil is built without sanitizer hooks: TSan does not see what absl::Mutex orders,
-//         and reports every guarded field. It does understand the pthread mutex under std::mutex.
+// Why     Debian's abseil is built without sanitizer hooks: TSan does not see what absl::Mutex
+//         orders, and reports every guarded field. It does understand the pthread mutex under
+//         std::mutex.
 #ifndef GEMMD_KERNELS_BASE_MUTEX_H_
 #define GEMMD_KERNELS_BASE_MUTEX_H_
 

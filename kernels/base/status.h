@@ -1,6 +1,6 @@
 // What    The two macros for early return of a Status, and stable error reasons.
-// Errors  A reason travels as a payload of the Status; the server turns it into google.rpc.ErrorInfo.
-//         The list of reasons and what a caller should do: proto/README.md.
+// Errors  A reason travels as a payload of the Status; the server turns it into
+//         google.rpc.ErrorInfo. The list of reasons and what a caller should do: proto/README.md.
 #ifndef GEMMD_KERNELS_BASE_STATUS_H_
 #define GEMMD_KERNELS_BASE_STATUS_H_
 

@@ -1,7 +1,6 @@
 // What    The GPUs of this machine as the driver describes them. Needs no context.
 // Errors  ListGpus fails only when the driver cannot count devices; a machine without GPUs gives an
-// empty
-//         list. A query that fails leaves its field at 0 or empty and is named in `unknown`.
+//         empty list. A query that fails leaves its field at 0 or empty and is named in `unknown`.
 // Threads Any.
 #ifndef GEMMD_KERNELS_CUDA_DEVICE_INFO_H_
 #define GEMMD_KERNELS_CUDA_DEVICE_INFO_H_

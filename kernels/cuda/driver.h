@@ -1,11 +1,10 @@
 // What    Table of CUDA driver functions, filled from libcuda.so.1 at run time; tests fill it with
-// fakes.
-//         Members carry the driver's own names and are called the same way: driver.cuMemAlloc(&p,
-//         n). cuda.h renames many calls to a version (cuMemAlloc -> cuMemAlloc_v2); declaration,
-//         lookup and call go through the same macro, so they always agree.
+//         fakes. Members carry the driver's own names and are called the same way:
+//         driver.cuMemAlloc(&p, n). cuda.h renames many calls to a version (cuMemAlloc ->
+//         cuMemAlloc_v2); declaration, lookup and call go through the same macro, so they always
+//         agree.
 // Errors  LoadDriver: Unavailable DRIVER_UNSUPPORTED: no libcuda, a call missing in it, or cuInit
-// failed.
-//         ToStatus is the only mapping from CUresult:
+//         failed. ToStatus is the only mapping from CUresult:
 //           ResourceExhausted GPU_OOM            device memory is used up: evict or wait
 //           DataLoss CONTEXT_LOST                sticky error: only ending the process cures it
 //           Unavailable DRIVER_UNSUPPORTED       driver, module or MPS does not run (yet)
@@ -14,7 +13,7 @@
 //           Internal DRIVER_ERROR                everything else: our bug, or unknown
 // Threads LoadDriver is thread-safe; a table is immutable once it is in use.
 // Source  CUDA driver API reference; "sticky" as its list of errors that leave a process
-// inconsistent.
+//         inconsistent.
 #ifndef GEMMD_KERNELS_CUDA_DRIVER_H_
 #define GEMMD_KERNELS_CUDA_DRIVER_H_
 

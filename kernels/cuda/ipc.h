@@ -1,14 +1,14 @@
 // What    Legacy CUDA IPC: the exporter's handle of one allocation, and the importer's mapping of
-// it. Units   Bytes. A handle names a whole allocation (cudaMalloc block); `offset` finds the
-// pointer in it. Errors  InvalidArgument BAD_HANDLE_SIZE, REGION_OUT_OF_BOUNDS (allocation smaller
-// than said);
+//         it.
+// Units   Bytes. A handle names a whole allocation (cudaMalloc block); `offset` finds the pointer
+//         in it.
+// Errors  InvalidArgument BAD_HANDLE_SIZE, REGION_OUT_OF_BOUNDS (allocation smaller than said);
 //         FailedPrecondition IPC_OPEN_FAILED, NOT_IPC_CAPABLE; else as ToStatus.
 // Threads One thread at a time, with the GPU's context current for Open and ExportIpc. Destruction
-// makes
-//         the context of Open current by itself; it may block while the exporter dies: use a reaper
-//         thread.
+//         makes the context of Open current by itself; it may block while the exporter dies: use a
+//         reaper thread.
 // Source  CUDA driver API, cuIpc*; https://pytorch.org/docs/stable/notes/cuda.html on allocator
-// settings.
+//         settings.
 #ifndef GEMMD_KERNELS_CUDA_IPC_H_
 #define GEMMD_KERNELS_CUDA_IPC_H_
 

@@ -1,7 +1,6 @@
 // What    A cubin loaded into the driver, and its kernels by (lowered) name.
 // Errors  FailedPrecondition DRIVER_UNSUPPORTED: the cubin is of another architecture or too new
-// for the
-//         driver. NotFound NO_KERNEL: no kernel of that name. Else as ToStatus.
+//         for the driver. NotFound NO_KERNEL: no kernel of that name. Else as ToStatus.
 // Threads Any, after Load. A kernel is valid while its library lives.
 #ifndef GEMMD_KERNELS_CUDA_LIBRARY_H_
 #define GEMMD_KERNELS_CUDA_LIBRARY_H_

@@ -1,7 +1,10 @@
 // What    Plain device memory (cuMemAlloc; legacy IPC capable) and page-locked host memory, one
-// owner each. Units   Bytes. Errors  ResourceExhausted GPU_OOM; InvalidArgument
-// REGION_OUT_OF_BOUNDS for 0 bytes; else as ToStatus. Threads One thread at a time; the context
-// must be current for Create, destruction makes it current.
+//         owner each.
+// Units   Bytes.
+// Errors  ResourceExhausted GPU_OOM; InvalidArgument REGION_OUT_OF_BOUNDS for 0 bytes; else as
+//         ToStatus.
+// Threads One thread at a time; the context must be current for Create, destruction makes it
+//         current.
 #ifndef GEMMD_KERNELS_CUDA_MEMORY_H_
 #define GEMMD_KERNELS_CUDA_MEMORY_H_
 

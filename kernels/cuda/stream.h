@@ -1,6 +1,7 @@
 // What    Streams and events with one owner each. The context of creation must be current for
-// Create. Errors  As ToStatus. Threads As the driver: enqueueing from several threads is safe, its
-// order is then not defined.
+//         Create.
+// Errors  As ToStatus.
+// Threads As the driver: enqueueing from several threads is safe, its order is then not defined.
 #ifndef GEMMD_KERNELS_CUDA_STREAM_H_
 #define GEMMD_KERNELS_CUDA_STREAM_H_
 

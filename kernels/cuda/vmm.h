@@ -1,10 +1,11 @@
 // What    Device memory made of VMM allocations: ours, exportable as a file descriptor; and another
 //         process's, mapped from its file descriptor.
 // Units   Bytes. size() is the request rounded up to the allocation granularity (2 MiB on today's
-// GPUs). Errors  ResourceExhausted GPU_OOM; InvalidArgument REGION_OUT_OF_BOUNDS: 0 bytes, or a
-// size that the
-//         imported allocation does not have; FailedPrecondition IPC_OPEN_FAILED: the driver refuses
-//         the descriptor; else as ToStatus. Whatever was acquired before a failure is given back.
+//         GPUs).
+// Errors  ResourceExhausted GPU_OOM; InvalidArgument REGION_OUT_OF_BOUNDS: 0 bytes, or a size that
+//         the imported allocation does not have; FailedPrecondition IPC_OPEN_FAILED: the driver
+//         refuses the descriptor; else as ToStatus. Whatever was acquired before a failure is given
+//         back.
 // Threads One thread at a time; destruction may wait for the device.
 #ifndef GEMMD_KERNELS_CUDA_VMM_H_
 #define GEMMD_KERNELS_CUDA_VMM_H_

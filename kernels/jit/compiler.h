@@ -1,10 +1,9 @@
 // What    One NVRTC compilation of a program over the embedded sources, and the key that names its
-// result. Keys    SHA-256 over the schema, program, name expression, architecture, embedded
-// sources, compiler
-//         version and options. No path, time, PATH or HOME.
+//         result.
+// Keys    SHA-256 over the schema, program, name expression, architecture, embedded sources,
+//         compiler version and options. No path, time, PATH or HOME.
 // Errors  Unavailable NVRTC_MISSING. Internal COMPILE_FAILED: the message ends with the compiler's
-// log.
-//         InvalidArgument BAD_ARCHITECTURE: not of the form sm_<number>[a|f].
+//         log. InvalidArgument BAD_ARCHITECTURE: not of the form sm_<number>[a|f].
 // Threads Any.
 #ifndef GEMMD_KERNELS_JIT_COMPILER_H_
 #define GEMMD_KERNELS_JIT_COMPILER_H_

@@ -1,13 +1,12 @@
 // What    Kernel entries in one directory, and one lock per key between the processes that share
-// it.
+//         it.
 //           <key>.kernel          entry (cache_entry.h), complete from the moment it has this name
 //           <key>.lock            held (flock) by the process that compiles <key>; gone afterwards
 //           <key>.<pid>-<n>.tmp   entry being written, flock held by its writer
 //         The system frees a flock when its process dies, so nothing of a dead process blocks
 //         anybody. Names hold everything: mtimes, PATH and HOME play no role.
 // Errors  Open: FailedPrecondition CACHE_DIRECTORY. Read: NotFound, or DataLoss
-// CACHE_ENTRY_DAMAGED.
-//         Write: Unavailable CACHE_WRITE.
+//         CACHE_ENTRY_DAMAGED. Write: Unavailable CACHE_WRITE.
 // Threads Every method is thread-safe.
 #ifndef GEMMD_KERNELS_JIT_DISK_TIER_H_
 #define GEMMD_KERNELS_JIT_DISK_TIER_H_

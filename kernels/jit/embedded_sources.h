@@ -1,6 +1,5 @@
 // What    Device sources, contract headers and standard-library shims, linked into this program:
-// NVRTC
-//         needs nothing on disk. The name is what #include says: "kernels/device/gemm.cuh",
+//         NVRTC needs nothing on disk. The name is what #include says: "kernels/device/gemm.cuh",
 //         "cstdint".
 // Threads Any; constant data.
 #ifndef GEMMD_KERNELS_JIT_EMBEDDED_SOURCES_H_

@@ -7,8 +7,7 @@
 //         is counted, dropped and rebuilt. A directory that cannot be used is none either: the
 //         cache works from memory and says so in stats().
 // Threads Every method is thread-safe. Callers asking for the same key share one compilation,
-// processes
-//         that share the directory too.
+//         processes that share the directory too.
 // Source  On-disk layout and locking: kernels/jit/README.md.
 #ifndef GEMMD_KERNELS_JIT_KERNEL_CACHE_H_
 #define GEMMD_KERNELS_JIT_KERNEL_CACHE_H_

@@ -30,6 +30,14 @@ TEST(PythonMatchTest, IsAnchoredAtTheStartOnly) {
   EXPECT_EQ(ReasonOf(PythonMatch(std::string(600, 'a'), "x").status()), "BAD_CHECKPOINT");
 }
 
+TEST(PythonMatchTest, TakesPolynomialTimeForHostilePatterns) {
+  const std::string text = std::string(500, 'a') + "b";
+  for (const char* pattern : {"(a*)*c", "(a|aa)+c", "(.*.*.*.*)*c", "(a*)*(?=c)"}) {
+    EXPECT_FALSE(*PythonMatch(pattern, text)) << pattern;
+  }
+  EXPECT_EQ(ReasonOf(PythonMatch("(a)\\1", text).status()), "BAD_CHECKPOINT");
+}
+
 TEST(HuggingFaceRuleTest, SkipsWhatTransformersSkips) {
   for (const auto& each : Cases("resolve_hf_modules_to_not_convert.json")) {
     std::vector<std::string> patterns;

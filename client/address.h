@@ -1,6 +1,7 @@
 // What    Where the daemon listens.
-// Order   explicit address, $GEMMD_SOCKET, $XDG_RUNTIME_DIR/gemmd/gemmd.sock, /run/gemmd/gemmd.sock. Of the
-//         last two the first that exists is taken; when neither does, the first, so that an error names it.
+// Order   explicit address, $GEMMD_SOCKET, $XDG_RUNTIME_DIR/gemmd/gemmd.sock,
+//         /run/gemmd/gemmd.sock. Of the last two the first that exists is taken; when neither does,
+//         the first, so that an error names it.
 // Forms   A path, "unix:path", or any other gRPC target such as "dns:///host:port".
 // Errors  InvalidArgument BAD_ADDRESS: a path longer than a socket address can hold.
 // Threads Pure, apart from reading the environment and the file system.

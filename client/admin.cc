@@ -9,10 +9,11 @@ namespace gemmd::client {
 namespace {
 
 template <typename Request, typename Response>
-using Method = grpc::Status (v1::AdminService::Stub::*)(grpc::ClientContext*, const Request&, Response*);
+using Method = grpc::Status (v1::AdminService::Stub::*)(grpc::ClientContext*, const Request&,
+                                                        Response*);
 
 template <typename Request, typename Response>
-absl::StatusOr<Response> Call(const Channel& channel, absl::Duration timeout, bool idempotent,
+absl::StatusOr<Response> Call(const Channel& channel, absl::Duration timeout,
                               Method<Request, Response> method, const Request& request) {
   GEMMD_RETURN_IF_ERROR(channel.Usable());
   const absl::Time deadline = absl::Now() + timeout;
@@ -21,11 +22,12 @@ absl::StatusOr<Response> Call(const Channel& channel, absl::Duration timeout, bo
     grpc::ClientContext context;
     SetDeadline(context, deadline);
     Response response;
-    absl::Status status = FromGrpc((channel.stubs().admin.get()->*method)(&context, request, &response));
+    absl::Status status =
+        FromGrpc((channel.stubs().admin.get()->*method)(&context, request, &response));
     if (status.ok()) return response;
     if (IsTransportFailure(status)) {
       status = Error(absl::StatusCode::kUnavailable, "NOT_RUNNING", status.message());
-    } else if (idempotent && backoff.Wait(status, deadline)) {
+    } else if (backoff.Wait(status, deadline)) {
       continue;
     }
     return channel.Explain(status);
@@ -44,37 +46,55 @@ absl::StatusOr<v1::HelloResponse> Admin::Greet() const {
 }
 
 absl::StatusOr<v1::GetStatusResponse> Admin::Status() const {
-  return Call(*channel_, timeout_, true, &v1::AdminService::Stub::GetStatus, v1::GetStatusRequest());
+  return Call(*channel_, timeout_, &v1::AdminService::Stub::GetStatus, v1::GetStatusRequest());
 }
 
 absl::StatusOr<v1::ListSessionsResponse> Admin::Sessions() const {
-  return Call(*channel_, timeout_, true, &v1::AdminService::Stub::ListSessions, v1::ListSessionsRequest());
+  return Call(*channel_, timeout_, &v1::AdminService::Stub::ListSessions,
+              v1::ListSessionsRequest());
 }
 
 absl::StatusOr<v1::ListAllLayersResponse> Admin::Layers() const {
-  return Call(*channel_, timeout_, true, &v1::AdminService::Stub::ListAllLayers,
+  return Call(*channel_, timeout_, &v1::AdminService::Stub::ListAllLayers,
               v1::ListAllLayersRequest());
 }
 
 absl::StatusOr<v1::GetConfigResponse> Admin::Config() const {
-  return Call(*channel_, timeout_, true, &v1::AdminService::Stub::GetConfig, v1::GetConfigRequest());
+  return Call(*channel_, timeout_, &v1::AdminService::Stub::GetConfig, v1::GetConfigRequest());
 }
 
 absl::StatusOr<v1::GetMetricsResponse> Admin::Metrics() const {
-  return Call(*channel_, timeout_, true, &v1::AdminService::Stub::GetMetrics, v1::GetMetricsRequest());
+  return Call(*channel_, timeout_, &v1::AdminService::Stub::GetMetrics, v1::GetMetricsRequest());
+}
+
+absl::StatusOr<std::shared_ptr<Link>> Admin::Identify(absl::Time deadline) const {
+  const Address& address = channel_->address();
+  LinkOptions options{.address = address.path.empty() ? address.target : address.path,
+                      .name = "admin"};
+  return Link::Open(options, deadline);
 }
 
 absl::Status Admin::SetLogLevel(const std::string& level, absl::Duration revert_after) const {
+  const absl::Time deadline = absl::Now() + timeout_;
+  GEMMD_ASSIGN_OR_RETURN(const std::shared_ptr<Link> link, Identify(deadline));
+  grpc::ClientContext context;
+  link->Prepare(context, deadline);
   v1::SetLogLevelRequest request;
   request.set_level(level);
   request.set_revert_after_seconds(static_cast<uint32_t>(absl::ToInt64Seconds(revert_after)));
-  return Call(*channel_, timeout_, false, &v1::AdminService::Stub::SetLogLevel, request).status();
+  v1::SetLogLevelResponse response;
+  return FromGrpc(link->stubs().admin->SetLogLevel(&context, request, &response));
 }
 
-absl::Status Admin::Drain(absl::Duration deadline) const {
+absl::Status Admin::Drain(absl::Duration drain_deadline) const {
+  const absl::Time deadline = absl::Now() + timeout_;
+  GEMMD_ASSIGN_OR_RETURN(const std::shared_ptr<Link> link, Identify(deadline));
+  grpc::ClientContext context;
+  link->Prepare(context, deadline);
   v1::DrainRequest request;
-  request.set_deadline_seconds(static_cast<uint32_t>(absl::ToInt64Seconds(deadline)));
-  return Call(*channel_, timeout_, false, &v1::AdminService::Stub::Drain, request).status();
+  request.set_deadline_seconds(static_cast<uint32_t>(absl::ToInt64Seconds(drain_deadline)));
+  v1::DrainResponse response;
+  return FromGrpc(link->stubs().admin->Drain(&context, request, &response));
 }
 
 }  // namespace gemmd::client

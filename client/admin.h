@@ -1,6 +1,9 @@
-// What    Calls for operators: they need no session. All of them are repeated on Unavailable while the daemon
-//         drains or starts, except Drain and SetLogLevel; nothing is repeated when nothing listens.
-// Errors  Unavailable NOT_RUNNING with the address tried; PermissionDenied ROLE_REQUIRED; else the daemon's.
+// What    Calls for operators. Look-ups need no session and are repeated on Unavailable while the
+//         daemon drains or starts; nothing is repeated when nothing listens. Drain and SetLogLevel
+//         change the daemon: they open a session for the call, whose socket tells the daemon which
+//         user asks.
+// Errors  Unavailable NOT_RUNNING with the address tried; PermissionDenied ROLE_REQUIRED; else the
+//         daemon's.
 // Threads Thread-safe.
 #ifndef GEMMD_CLIENT_ADMIN_H_
 #define GEMMD_CLIENT_ADMIN_H_
@@ -11,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/channel.h"
+#include "client/link.h"
 #include "gemmd/v1/admin.pb.h"
 
 namespace gemmd::client {
@@ -37,6 +41,8 @@ class Admin {
  private:
   Admin(std::unique_ptr<Channel> channel, absl::Duration timeout)
       : channel_(std::move(channel)), timeout_(timeout) {}
+
+  absl::StatusOr<std::shared_ptr<Link>> Identify(absl::Time deadline) const;
 
   std::unique_ptr<Channel> channel_;
   absl::Duration timeout_;

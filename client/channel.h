@@ -1,6 +1,7 @@
 // What    A gRPC channel to one address and the stubs on it, made by one process.
-// Fork    A channel does not survive fork(): its threads stay in the parent. Usable() refuses in a child, and
-//         the destructor leaks the channel there instead of waiting for threads that do not exist.
+// Fork    A channel does not survive fork(): its threads stay in the parent. Usable() refuses in a
+//         child, and the destructor leaks the channel there instead of waiting for threads that do
+//         not exist.
 // Errors  FailedPrecondition FORKED.
 // Threads Thread-safe.
 #ifndef GEMMD_CLIENT_CHANNEL_H_

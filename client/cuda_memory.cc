@@ -12,14 +12,16 @@ namespace {
 absl::StatusOr<int> OrdinalOfPointer(const cuda::DriverTable& driver, uintptr_t address) {
   int ordinal = -1;
   GEMMD_RETURN_IF_ERROR(Annotate(
-      cuda::ToStatus(driver,
-                     driver.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address),
-                     "cuPointerGetAttribute"),
+      cuda::ToStatus(
+          driver,
+          driver.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address),
+          "cuPointerGetAttribute"),
       absl::StrCat("address ", absl::Hex(address), " is no CUDA memory of this process")));
   return ordinal;
 }
 
-absl::StatusOr<cuda::DeviceInfo> FindGpu(const cuda::DriverTable& driver, const std::string& device) {
+absl::StatusOr<cuda::DeviceInfo> FindGpu(const cuda::DriverTable& driver,
+                                         const std::string& device) {
   GEMMD_ASSIGN_OR_RETURN(const std::vector<cuda::DeviceInfo> gpus, cuda::ListGpus(driver));
   for (const cuda::DeviceInfo& gpu : gpus) {
     if (absl::StrCat("cuda:", gpu.uuid) == device) return gpu;
@@ -34,7 +36,8 @@ absl::StatusOr<std::string> DeviceId(const cuda::DriverTable& driver, int ordina
   for (const cuda::DeviceInfo& gpu : gpus) {
     if (gpu.ordinal == ordinal) return absl::StrCat("cuda:", gpu.uuid);
   }
-  return Error(absl::StatusCode::kNotFound, "WRONG_DEVICE", absl::StrCat("no GPU has ordinal ", ordinal));
+  return Error(absl::StatusCode::kNotFound, "WRONG_DEVICE",
+               absl::StrCat("no GPU has ordinal ", ordinal));
 }
 
 // Runs `body` with the primary context of the GPU that holds `address`.
@@ -53,21 +56,22 @@ absl::Status WithContextOf(uintptr_t address, Body body) {
 
 absl::StatusOr<CudaExport> ExportCuda(uintptr_t address, uint64_t bytes) {
   CudaExport exported;
-  GEMMD_RETURN_IF_ERROR(WithContextOf(address, [&](const cuda::DriverTable& driver) -> absl::Status {
-    GEMMD_ASSIGN_OR_RETURN(const cuda::IpcExport named, cuda::ExportIpc(driver, address));
-    if (bytes == 0 || bytes > named.allocation_size - named.offset) {
-      return Error(absl::StatusCode::kInvalidArgument, "REGION_OUT_OF_BOUNDS",
-                   absl::StrCat(bytes, " bytes at offset ", named.offset, " of an allocation of ",
-                                named.allocation_size, " bytes"));
-    }
-    GEMMD_ASSIGN_OR_RETURN(exported.device, DeviceId(driver, named.ordinal));
-    exported.memory.set_handle(named.handle.data(), named.handle.size());
-    exported.memory.set_offset(named.offset);
-    exported.memory.set_size(bytes);
-    exported.memory.set_allocation_size(named.allocation_size);
-    exported.memory.set_buffer_id(named.buffer_id);
-    return absl::OkStatus();
-  }));
+  GEMMD_RETURN_IF_ERROR(
+      WithContextOf(address, [&](const cuda::DriverTable& driver) -> absl::Status {
+        GEMMD_ASSIGN_OR_RETURN(const cuda::IpcExport named, cuda::ExportIpc(driver, address));
+        if (bytes == 0 || bytes > named.allocation_size - named.offset) {
+          return Error(absl::StatusCode::kInvalidArgument, "REGION_OUT_OF_BOUNDS",
+                       absl::StrCat(bytes, " bytes at offset ", named.offset,
+                                    " of an allocation of ", named.allocation_size, " bytes"));
+        }
+        GEMMD_ASSIGN_OR_RETURN(exported.device, DeviceId(driver, named.ordinal));
+        exported.memory.set_handle(named.handle.data(), named.handle.size());
+        exported.memory.set_offset(named.offset);
+        exported.memory.set_size(bytes);
+        exported.memory.set_allocation_size(named.allocation_size);
+        exported.memory.set_buffer_id(named.buffer_id);
+        return absl::OkStatus();
+      }));
   return exported;
 }
 

@@ -1,9 +1,9 @@
-// What    CUDA memory on the client's side: naming it for the daemon, copying, and a small owned buffer for
-//         programs without a CUDA framework of their own.
-// Errors  Unavailable DRIVER_UNSUPPORTED: no libcuda here.  FailedPrecondition NOT_IPC_CAPABLE: the memory
-//         has no IPC handle (cudaMallocAsync pools, PyTorch's expandable_segments, managed memory).
-//         InvalidArgument REGION_OUT_OF_BOUNDS: the bytes leave the allocation.  NotFound WRONG_DEVICE: no
-//         such GPU in this process.
+// What    CUDA memory on the client's side: naming it for the daemon, copying, and a small owned
+//         buffer for programs without a CUDA framework of their own.
+// Errors  Unavailable DRIVER_UNSUPPORTED: no libcuda here.  FailedPrecondition NOT_IPC_CAPABLE: the
+//         memory has no IPC handle (cudaMallocAsync pools, PyTorch's expandable_segments, managed
+//         memory). InvalidArgument REGION_OUT_OF_BOUNDS: the bytes leave the allocation.  NotFound
+//         WRONG_DEVICE: no such GPU in this process.
 // Threads Functions are thread-safe; a CudaBuffer is used by one thread at a time.
 #ifndef GEMMD_CLIENT_CUDA_MEMORY_H_
 #define GEMMD_CLIENT_CUDA_MEMORY_H_

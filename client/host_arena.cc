@@ -28,7 +28,8 @@ absl::Status SizeAndSeal(int fd, uint64_t bytes) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<HostArena>> HostArena::Create(uint64_t bytes, const std::string& name) {
+absl::StatusOr<std::shared_ptr<HostArena>> HostArena::Create(uint64_t bytes,
+                                                             const std::string& name) {
   if (bytes == 0 || bytes > uint64_t{1} << 62) {
     return Error(absl::StatusCode::kInvalidArgument, "BAD_SIZE",
                  absl::StrCat("host memory of ", bytes, " bytes cannot be shared"));

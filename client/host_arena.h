@@ -1,5 +1,6 @@
 // What    Host memory that another process can map: a memfd, sealed against any change of its size.
-// Why     A memfd that could shrink would kill the daemon with SIGBUS; the daemon refuses unsealed ones.
+// Why     A memfd that could shrink would kill the daemon with SIGBUS; the daemon refuses unsealed
+//         ones.
 // Errors  InvalidArgument for size 0; ResourceExhausted when the system refuses.
 // Threads Immutable after Create; the bytes are the caller's to synchronise.
 #ifndef GEMMD_CLIENT_HOST_ARENA_H_

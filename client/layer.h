@@ -1,8 +1,10 @@
-// What    Layer: one reference to quantized weights the daemon holds, released when the object dies.
-// Restart A layer of a checkpoint is read again by a restarted daemon; a layer of tensors needs its source
-//         regions to be alive still, else its use answers FailedPrecondition SOURCE_GONE. A source that
-//         changed meanwhile answers the same: the numbers never change silently.
-// Threads Const methods: any thread. Release and destruction: after the answers of requests that use it.
+// What    Layer: one reference to quantized weights the daemon holds, released when the object
+//         dies.
+// Restart A layer of a checkpoint is read again by a restarted daemon; a layer of tensors needs its
+//         source regions to be alive still, else its use answers FailedPrecondition SOURCE_GONE. A
+//         source that changed meanwhile answers the same: the numbers never change silently.
+// Threads Const methods: any thread. Release and destruction: after the answers of requests that
+//         use it.
 #ifndef GEMMD_CLIENT_LAYER_H_
 #define GEMMD_CLIENT_LAYER_H_
 

@@ -38,7 +38,8 @@ class LayerRecord : public Resource {
   absl::StatusOr<uint64_t> IdOn(Link& link, absl::Time deadline);
 
  protected:
-  absl::Status Register(Link& link, absl::Time deadline) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Register(Link& link, absl::Time deadline) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Unregister(Link& link) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
  private:

@@ -15,14 +15,14 @@ namespace {
 
 constexpr char kTokenKey[] = "gemmd-session-bin";
 
-// The path the daemon names, or the file of that name beside its gRPC socket: in a container the folder may
-// be mounted elsewhere.
+// The path the daemon names, or the file of that name beside its gRPC socket: in a container the
+// folder may be mounted elsewhere.
 std::string SessionSocketPath(const Address& address, const std::string& announced) {
   if (announced.empty() || address.path.empty()) return "";
   std::error_code ignored;
   if (std::filesystem::exists(announced, ignored)) return announced;
-  const std::filesystem::path beside =
-      std::filesystem::path(address.path).parent_path() / std::filesystem::path(announced).filename();
+  const std::filesystem::path beside = std::filesystem::path(address.path).parent_path() /
+                                       std::filesystem::path(announced).filename();
   return beside.string();
 }
 
@@ -112,9 +112,10 @@ bool Link::alive() const {
 
 absl::StatusOr<uint64_t> Link::PassMemory(int fd, uint64_t bytes, absl::Time deadline) {
   if (socket_ == nullptr) {
-    return Error(absl::StatusCode::kFailedPrecondition, "NO_SESSION_SOCKET",
-                 "memory can be passed over the session socket only, and this session has none; use a "
-                 "daemon-owned region");
+    return Error(
+        absl::StatusCode::kFailedPrecondition, "NO_SESSION_SOCKET",
+        "memory can be passed over the session socket only, and this session has none; use a "
+        "daemon-owned region");
   }
   return socket_->PassMemory(fd, bytes, deadline);
 }

@@ -1,7 +1,7 @@
-// What    One session with one run of the daemon. When either ends, the link is dead for good; SessionState
-//         opens the next one.
-// Order   The session socket is tried first: it carries descriptors and its end-of-file is exact. Where it
-//         cannot be reached, OpenSession by RPC and a KeepSession stream read by a thread.
+// What    One session with one run of the daemon. When either ends, the link is dead for good;
+//         SessionState opens the next one.
+// Order   The session socket is tried first: it carries descriptors and its end-of-file is exact.
+//         Where it cannot be reached, OpenSession by RPC and a KeepSession stream read by a thread.
 // Errors  Unavailable NOT_RUNNING with the address tried; else what the daemon answered.
 // Threads Thread-safe. The destructor ends the session and returns within two seconds.
 #ifndef GEMMD_CLIENT_LINK_H_
@@ -28,7 +28,8 @@ struct LinkOptions {
 
 class Link : public std::enable_shared_from_this<Link> {
  public:
-  static absl::StatusOr<std::shared_ptr<Link>> Open(const LinkOptions& options, absl::Time deadline);
+  static absl::StatusOr<std::shared_ptr<Link>> Open(const LinkOptions& options,
+                                                    absl::Time deadline);
   ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;

@@ -1,12 +1,13 @@
 // What    Region: memory that requests refer to, registered with the daemon while the object lives.
 // Kinds   host    a HostArena of ours, shared as a descriptor (CPU device)
-//         cuda    the caller's CUDA memory, named by IPC handle; the caller frees it after the Region is gone
+//         cuda    the caller's CUDA memory, by IPC handle; the caller frees it after the Region
 //         daemon  memory the daemon allocates; bytes travel in messages
-// Restart A region is registered anew with a restarted daemon. Daemon-owned memory comes back empty: until
-//         the next Write, requests that read it fail with Aborted CONTENT_LOST.
+// Restart A region is registered anew with a restarted daemon. Daemon-owned memory comes back
+//         empty: until the next Write, requests that read it fail with Aborted CONTENT_LOST.
 // Errors  REGION_OUT_OF_BOUNDS, NOT_IPC_CAPABLE, and what the daemon answers (proto/README.md).
-// Threads Different regions: any threads. One region: Write, Read and use in requests may run concurrently,
-//         Release and destruction may not, and must come after the answers of requests that use it.
+// Threads Different regions: any threads. One region: Write, Read and use in requests may run
+//         concurrently, Release and destruction may not, and must come after the answers of
+//         requests that use it.
 #ifndef GEMMD_CLIENT_REGION_H_
 #define GEMMD_CLIENT_REGION_H_
 

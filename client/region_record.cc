@@ -15,8 +15,9 @@ constexpr uint64_t kLargestChunk = uint64_t{1} << 20;
 
 absl::Status CheckBounds(uint64_t offset, uint64_t bytes, uint64_t size) {
   if (offset <= size && bytes <= size - offset) return absl::OkStatus();
-  return Error(absl::StatusCode::kInvalidArgument, "REGION_OUT_OF_BOUNDS",
-               absl::StrCat(bytes, " bytes at offset ", offset, " leave a region of ", size, " bytes"));
+  return Error(
+      absl::StatusCode::kInvalidArgument, "REGION_OUT_OF_BOUNDS",
+      absl::StrCat(bytes, " bytes at offset ", offset, " leave a region of ", size, " bytes"));
 }
 
 // Half the message limit leaves room for the rest of the message.
@@ -33,7 +34,8 @@ absl::Status RegionRecord::Write(SessionState& session, uint64_t offset,
   return DoWrite(session, offset, bytes);
 }
 
-absl::Status RegionRecord::Read(SessionState& session, uint64_t offset, absl::Span<std::byte> bytes) {
+absl::Status RegionRecord::Read(SessionState& session, uint64_t offset,
+                                absl::Span<std::byte> bytes) {
   GEMMD_RETURN_IF_ERROR(CheckBounds(offset, bytes.size(), size_));
   return DoRead(session, offset, bytes);
 }
@@ -56,7 +58,8 @@ absl::Status RegionRecord::Register(Link& link, absl::Time deadline) {
   grpc::ClientContext context;
   link.Prepare(context, deadline);
   v1::RegisterRegionResponse response;
-  GEMMD_RETURN_IF_ERROR(FromGrpc(link.stubs().regions->RegisterRegion(&context, request, &response)));
+  GEMMD_RETURN_IF_ERROR(
+      FromGrpc(link.stubs().regions->RegisterRegion(&context, request, &response)));
   ref_ = response.region();
   content_lost_ = !keeps_content() && registrations_++ > 0;
   return absl::OkStatus();
@@ -79,7 +82,8 @@ void RegionRecord::MarkWritten() {
 
 absl::Status HostRegionRecord::FillSource(Link& link, absl::Time deadline,
                                           v1::RegisterRegionRequest& request) {
-  GEMMD_ASSIGN_OR_RETURN(const uint64_t ticket, link.PassMemory(arena_->fd(), arena_->size(), deadline));
+  GEMMD_ASSIGN_OR_RETURN(const uint64_t ticket,
+                         link.PassMemory(arena_->fd(), arena_->size(), deadline));
   request.mutable_passed()->set_ticket(ticket);
   request.mutable_passed()->set_size(arena_->size());
   return absl::OkStatus();
@@ -154,7 +158,8 @@ absl::Status DaemonRegionRecord::DoRead(SessionState& session, uint64_t offset,
       return FromGrpc(link.stubs().regions->ReadRegion(&context, request, &response));
     }));
     if (response.data().empty() || response.data().size() > bytes.size() - done) {
-      return absl::InternalError(absl::StrCat("ReadRegion returned ", response.data().size(), " bytes"));
+      return absl::InternalError(
+          absl::StrCat("ReadRegion returned ", response.data().size(), " bytes"));
     }
     std::memcpy(bytes.data() + done, response.data().data(), response.data().size());
     done += response.data().size();

@@ -30,18 +30,21 @@ class RegionRecord : public Resource {
   absl::Status Write(SessionState& session, uint64_t offset, absl::Span<const std::byte> bytes);
   absl::Status Read(SessionState& session, uint64_t offset, absl::Span<std::byte> bytes);
 
-  // The reference valid on `link`; registers there when necessary. With `reads`, CONTENT_LOST when the
-  // bytes did not survive a restart.
+  // The reference valid on `link`; registers there when necessary. With `reads`, CONTENT_LOST when
+  // the bytes did not survive a restart.
   absl::StatusOr<v1::RegionRef> RefOn(Link& link, absl::Time deadline, bool reads);
 
  protected:
-  virtual absl::Status FillSource(Link& link, absl::Time deadline, v1::RegisterRegionRequest& request) = 0;
+  virtual absl::Status FillSource(Link& link, absl::Time deadline,
+                                  v1::RegisterRegionRequest& request) = 0;
   virtual absl::Status DoWrite(SessionState& session, uint64_t offset,
                                absl::Span<const std::byte> bytes) = 0;
-  virtual absl::Status DoRead(SessionState& session, uint64_t offset, absl::Span<std::byte> bytes) = 0;
+  virtual absl::Status DoRead(SessionState& session, uint64_t offset,
+                              absl::Span<std::byte> bytes) = 0;
   virtual bool keeps_content() const { return true; }
 
-  absl::Status Register(Link& link, absl::Time deadline) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Register(Link& link, absl::Time deadline) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Unregister(Link& link) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MarkWritten();
 
@@ -57,11 +60,13 @@ class RegionRecord : public Resource {
 class HostRegionRecord : public RegionRecord {
  public:
   HostRegionRecord(std::string device, std::shared_ptr<HostArena> arena, std::string label)
-      : RegionRecord(std::move(device), arena->size(), std::move(label)), arena_(std::move(arena)) {}
+      : RegionRecord(std::move(device), arena->size(), std::move(label)),
+        arena_(std::move(arena)) {}
   std::byte* data() const override { return arena_->data(); }
 
  protected:
-  absl::Status FillSource(Link& link, absl::Time deadline, v1::RegisterRegionRequest& request) override;
+  absl::Status FillSource(Link& link, absl::Time deadline,
+                          v1::RegisterRegionRequest& request) override;
   absl::Status DoWrite(SessionState& session, uint64_t offset,
                        absl::Span<const std::byte> bytes) override;
   absl::Status DoRead(SessionState& session, uint64_t offset, absl::Span<std::byte> bytes) override;
@@ -78,7 +83,8 @@ class CudaRegionRecord : public RegionRecord {
         address_(address) {}
 
  protected:
-  absl::Status FillSource(Link& link, absl::Time deadline, v1::RegisterRegionRequest& request) override;
+  absl::Status FillSource(Link& link, absl::Time deadline,
+                          v1::RegisterRegionRequest& request) override;
   absl::Status DoWrite(SessionState& session, uint64_t offset,
                        absl::Span<const std::byte> bytes) override;
   absl::Status DoRead(SessionState& session, uint64_t offset, absl::Span<std::byte> bytes) override;
@@ -93,7 +99,8 @@ class DaemonRegionRecord : public RegionRecord {
   using RegionRecord::RegionRecord;
 
  protected:
-  absl::Status FillSource(Link& link, absl::Time deadline, v1::RegisterRegionRequest& request) override;
+  absl::Status FillSource(Link& link, absl::Time deadline,
+                          v1::RegisterRegionRequest& request) override;
   absl::Status DoWrite(SessionState& session, uint64_t offset,
                        absl::Span<const std::byte> bytes) override;
   absl::Status DoRead(SessionState& session, uint64_t offset, absl::Span<std::byte> bytes) override;

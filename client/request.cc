@@ -84,7 +84,8 @@ absl::StatusOr<v1::MoeRequest> ToProto(const Moe& moe, Link& link, absl::Time de
     logits->set_renormalize(moe.renormalize);
   } else if (moe.topk_ids && moe.topk_weights) {
     v1::TopK* top_k = request.mutable_top_k();
-    GEMMD_RETURN_IF_ERROR(Fill(*moe.topk_ids, "topk_ids", true, link, deadline, top_k->mutable_ids()));
+    GEMMD_RETURN_IF_ERROR(
+        Fill(*moe.topk_ids, "topk_ids", true, link, deadline, top_k->mutable_ids()));
     GEMMD_RETURN_IF_ERROR(
         Fill(*moe.topk_weights, "topk_weights", true, link, deadline, top_k->mutable_weights()));
   }

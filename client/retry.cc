@@ -19,7 +19,8 @@ absl::Duration Jittered(absl::Duration pause) {
 
 absl::Duration Backoff::Next(const absl::Status& failure, absl::Time deadline) {
   const absl::Duration none = -absl::Seconds(1);
-  if (failure.code() != absl::StatusCode::kUnavailable || attempts_ >= policy_.max_attempts) return none;
+  if (failure.code() != absl::StatusCode::kUnavailable || attempts_ >= policy_.max_attempts)
+    return none;
   const absl::Duration pause = RetryDelayOf(failure).value_or(Jittered(pause_));
   if (absl::Now() + pause >= deadline) return none;
   ++attempts_;

@@ -1,5 +1,5 @@
-// What    Pauses between repeated attempts: exponential, with jitter, never past a deadline. RetryInfo of the
-//         daemon takes precedence over the schedule.
+// What    Pauses between repeated attempts: exponential, with jitter, never past a deadline.
+//         RetryInfo of the daemon takes precedence over the schedule.
 // Threads One object per call; not thread-safe.
 #ifndef GEMMD_CLIENT_RETRY_H_
 #define GEMMD_CLIENT_RETRY_H_
@@ -21,8 +21,8 @@ class Backoff {
  public:
   explicit Backoff(const RetryPolicy& policy) : policy_(policy), pause_(policy.initial_pause) {}
 
-  // The pause before the next attempt after `failure`, or a negative duration when there is none: the code
-  // is not Unavailable, the attempts are used up, or the pause would pass `deadline`.
+  // The pause before the next attempt after `failure`, or a negative duration when there is none:
+  // the code is not Unavailable, the attempts are used up, or the pause would pass `deadline`.
   absl::Duration Next(const absl::Status& failure, absl::Time deadline);
 
   // As Next, and sleeps. Returns whether to try again.

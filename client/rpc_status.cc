@@ -38,13 +38,18 @@ Details ParseDetails(const std::string& bytes) {
 
 absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
-  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  auto code = static_cast<absl::StatusCode>(status.error_code());
   Details details = ParseDetails(status.error_details());
-  if (details.reason.empty() && code == absl::StatusCode::kUnavailable) {
+  if (details.reason.empty() &&
+      (code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kCancelled)) {
+    // No answer of the daemon. A server that shuts down cancels what reaches it last; this library
+    // cancels no call whose status anyone looks at.
+    code = absl::StatusCode::kUnavailable;
     details.reason = "CONNECTION_LOST";
   }
-  absl::Status result = details.reason.empty() ? absl::Status(code, status.error_message())
-                                               : Error(code, details.reason, status.error_message());
+  absl::Status result = details.reason.empty()
+                            ? absl::Status(code, status.error_message())
+                            : Error(code, details.reason, status.error_message());
   if (details.retry_delay) {
     result.SetPayload(kRetryDelayUrl,
                       absl::Cord(absl::StrCat(absl::ToInt64Microseconds(*details.retry_delay))));

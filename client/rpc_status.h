@@ -1,10 +1,11 @@
-// What    grpc::Status as absl::Status. The reason of ErrorInfo becomes the Status' reason (ReasonOf), the
-//         delay of RetryInfo is kept beside it.
+// What    grpc::Status as absl::Status. The reason of ErrorInfo becomes the Status' reason
+//         (ReasonOf), the delay of RetryInfo is kept beside it.
 // Reasons added by this library, beside those of proto/README.md:
 //           NOT_RUNNING      Unavailable: nothing answers at the address tried
-//           CONNECTION_LOST  Unavailable: the connection broke while the call was in flight; it may have run
-//           FORKED           FailedPrecondition: the object was made by another process, before a fork
-//           SOURCE_GONE      FailedPrecondition: a layer cannot be restored after a restart of the daemon
+//           CONNECTION_LOST  Unavailable: the connection broke during the call, which may have run
+//           NO_SESSION_SOCKET  FailedPrecondition: memory cannot be passed in this session
+//           FORKED           FailedPrecondition: made by another process, before a fork
+//           SOURCE_GONE      FailedPrecondition: a layer cannot be restored after a restart
 //           CONTENT_LOST     Aborted: a daemon-owned region came back empty after a restart
 // Threads Pure functions.
 #ifndef GEMMD_CLIENT_RPC_STATUS_H_

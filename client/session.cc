@@ -55,24 +55,28 @@ absl::StatusOr<Region> Session::AllocateInDaemon(const std::string& device, uint
   return Add(std::make_shared<DaemonRegionRecord>(device, bytes, label));
 }
 
-absl::StatusOr<Layer> Session::RegisterCheckpoint(const std::string& path, const std::string& module,
-                                                  const std::string& device, const std::string& name,
+absl::StatusOr<Layer> Session::RegisterCheckpoint(const std::string& path,
+                                                  const std::string& module,
+                                                  const std::string& device,
+                                                  const std::string& name,
                                                   ProgressFunction progress) {
   v1::RegisterLayerRequest request;
   request.set_device(device);
   request.set_name(name.empty() ? module : name);
   request.mutable_checkpoint()->set_path(path);
   request.mutable_checkpoint()->set_module(module);
-  return Add(std::make_shared<LayerRecord>(std::move(request), std::vector<LayerRecord::SourceRegion>(),
+  return Add(std::make_shared<LayerRecord>(std::move(request),
+                                           std::vector<LayerRecord::SourceRegion>(),
                                            state_->layer_uses(), std::move(progress)));
 }
 
-absl::StatusOr<Layer> Session::RegisterTensors(const LayerTensors& tensors, const std::string& device,
-                                               const std::string& name, ProgressFunction progress) {
+absl::StatusOr<Layer> Session::RegisterTensors(const LayerTensors& tensors,
+                                               const std::string& device, const std::string& name,
+                                               ProgressFunction progress) {
   std::vector<LayerRecord::SourceRegion> regions;
   v1::RegisterLayerRequest request = TensorsRequest(tensors, device, name, &regions);
-  return Add(std::make_shared<LayerRecord>(std::move(request), std::move(regions), state_->layer_uses(),
-                                           std::move(progress)));
+  return Add(std::make_shared<LayerRecord>(std::move(request), std::move(regions),
+                                           state_->layer_uses(), std::move(progress)));
 }
 
 absl::StatusOr<v1::LayerInfo> Session::Inspect(const Layer& layer) const {

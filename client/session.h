@@ -1,17 +1,19 @@
-// What    Session: one client process at the daemon. Regions and layers come from it and keep it open; it
-//         ends with the last of them.
+// What    Session: one client process at the daemon. Regions and layers come from it and keep it
+//         open; it ends with the last of them.
 // Use     GEMMD_ASSIGN_OR_RETURN(Session session, Session::Open({}));
 //         GEMMD_ASSIGN_OR_RETURN(Layer layer, session.RegisterCheckpoint(path, module));
 //         GEMMD_ASSIGN_OR_RETURN(Region memory, session.AllocateHost(bytes));
 //         ... fill memory.data() ...
 //         GEMMD_RETURN_IF_ERROR(session.Run(Gemm{.layer = &layer, .x = ..., .y = ...}).status());
-// Restart When the daemon was restarted, the next call opens the session anew and registers live regions and
-//         layers again. A request in flight then fails with Unavailable CONNECTION_LOST: it may or may not
-//         have run, and repeating it is safe because y may not overlap x.
-// Retry   Registrations, look-ups and releases are repeated on Unavailable with growing pauses, as RetryInfo
-//         says where the daemon sends it. Run() is not.
-// Fork    After fork() a child gets FailedPrecondition FORKED and opens its own session. A child that never
-//         calls exec also inherits the session socket: the session lives until both processes end.
+// Restart When the daemon was restarted, the next call opens the session anew and registers live
+//         regions and layers again. A request in flight then fails with Unavailable
+//         CONNECTION_LOST: it may or may not have run, and repeating it is safe because y may not
+//         overlap x.
+// Retry   Registrations, look-ups and releases are repeated on Unavailable with growing pauses, as
+//         RetryInfo says where the daemon sends it. Run() is not.
+// Fork    After fork() a child gets FailedPrecondition FORKED and opens its own session. A child
+//         that never calls exec also inherits the session socket: the session lives until both
+//         processes end.
 // Errors  Codes and reasons of proto/README.md and client/rpc_status.h.
 // Threads Thread-safe.
 #ifndef GEMMD_CLIENT_SESSION_H_
@@ -44,7 +46,8 @@ class Session {
   absl::StatusOr<Region> AllocateHost(uint64_t bytes, const std::string& label = "");
   absl::StatusOr<Region> RegisterHostMemory(std::shared_ptr<HostArena> arena,
                                             const std::string& label = "");
-  // CUDA memory of the caller: `bytes` from `pointer` on. The Region must be released before the memory.
+  // CUDA memory of the caller: `bytes` from `pointer` on. The Region must be released before the
+  // memory.
   absl::StatusOr<Region> RegisterCuda(const void* pointer, uint64_t bytes,
                                       const std::string& label = "");
   // Memory of the daemon on `device`, for callers that cannot share theirs.
@@ -53,14 +56,17 @@ class Session {
 
   // `device`: empty = best device. `name` empty = `module`.
   absl::StatusOr<Layer> RegisterCheckpoint(const std::string& path, const std::string& module,
-                                           const std::string& device = "", const std::string& name = "",
+                                           const std::string& device = "",
+                                           const std::string& name = "",
                                            ProgressFunction progress = nullptr);
   absl::StatusOr<Layer> RegisterTensors(const LayerTensors& tensors, const std::string& device,
-                                        const std::string& name, ProgressFunction progress = nullptr);
+                                        const std::string& name,
+                                        ProgressFunction progress = nullptr);
 
   // Now, from the daemon.
   absl::StatusOr<v1::LayerInfo> Inspect(const Layer& layer) const;
-  absl::StatusOr<v1::ExplainLayerResponse> Explain(const Layer& layer, const std::vector<int64_t>& m) const;
+  absl::StatusOr<v1::ExplainLayerResponse> Explain(const Layer& layer,
+                                                   const std::vector<int64_t>& m) const;
 
   // Returns when y is complete. The default deadline is options.call_timeout from now.
   absl::StatusOr<v1::GemmResponse> Run(const Gemm& gemm) const;

@@ -47,7 +47,8 @@ absl::Status WaitReadable(int fd, absl::Time deadline) {
   while (true) {
     const absl::Duration left = std::min(deadline - absl::Now(), absl::Hours(1));
     pollfd entry{.fd = fd, .events = POLLIN, .revents = 0};
-    const int ready = poll(&entry, 1, std::max<int>(0, static_cast<int>(absl::ToInt64Milliseconds(left))));
+    const int ready =
+        poll(&entry, 1, std::max<int>(0, static_cast<int>(absl::ToInt64Milliseconds(left))));
     if (ready > 0) return absl::OkStatus();
     if (ready < 0 && errno != EINTR) return Lost("poll");
     if (absl::Now() >= deadline) {
@@ -64,11 +65,13 @@ absl::StatusOr<v1::SessionSocketResponse> Receive(int fd, absl::Time deadline) {
     if (errno != EINTR) return Lost("recv");
   }
   if (size == 0) {
-    return Error(absl::StatusCode::kUnavailable, "CONNECTION_LOST", "session socket: closed by the daemon");
+    return Error(absl::StatusCode::kUnavailable, "CONNECTION_LOST",
+                 "session socket: closed by the daemon");
   }
   v1::SessionSocketResponse response;
   if (!response.ParseFromArray(buffer.data(), static_cast<int>(size))) {
-    return absl::InternalError(absl::StrCat("session socket: a packet of ", size, " bytes does not parse"));
+    return absl::InternalError(
+        absl::StrCat("session socket: a packet of ", size, " bytes does not parse"));
   }
   return response;
 }
@@ -107,7 +110,8 @@ absl::StatusOr<v1::SessionSocketResponse> SessionSocket::Exchange(
   GEMMD_ASSIGN_OR_RETURN(v1::SessionSocketResponse response, Receive(fd_, deadline));
   broken_ = false;
   if (response.code() != 0) {
-    return Error(static_cast<absl::StatusCode>(response.code()), response.reason(), response.message());
+    return Error(static_cast<absl::StatusCode>(response.code()), response.reason(),
+                 response.message());
   }
   return response;
 }
@@ -129,7 +133,8 @@ absl::StatusOr<uint64_t> SessionSocket::PassMemory(int fd, uint64_t bytes, absl:
 
 bool SessionSocket::alive() const {
   pollfd entry{.fd = fd_, .events = POLLRDHUP, .revents = 0};
-  return poll(&entry, 1, 0) >= 0 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) == 0;
+  return poll(&entry, 1, 0) >= 0 &&
+         (entry.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) == 0;
 }
 
 }  // namespace gemmd::client

@@ -1,6 +1,8 @@
-// What    The client's end of the session socket (SOCK_SEQPACKET): opens a session, passes file descriptors.
-//         The daemon takes its end-of-file for the end of this process, and the other way round.
-// Errors  Unavailable NOT_RUNNING: nothing listens there.  Otherwise the code and reason the daemon sent.
+// What    The client's end of the session socket (SOCK_SEQPACKET): opens a session, passes file
+//         descriptors. The daemon takes its end-of-file for the end of this process, and the other
+//         way round.
+// Errors  Unavailable NOT_RUNNING: nothing listens there.  Otherwise the code and reason the daemon
+//         sent.
 // Threads Calls are serialised inside; every method is thread-safe.
 #ifndef GEMMD_CLIENT_SESSION_SOCKET_H_
 #define GEMMD_CLIENT_SESSION_SOCKET_H_

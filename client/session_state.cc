@@ -12,7 +12,8 @@ namespace gemmd::client {
 namespace {
 
 bool NeverRan(const absl::Status& failure) {
-  return failure.code() == absl::StatusCode::kUnauthenticated && ReasonOf(failure) == "UNKNOWN_SESSION";
+  return failure.code() == absl::StatusCode::kUnauthenticated &&
+         ReasonOf(failure) == "UNKNOWN_SESSION";
 }
 
 bool MayPass(const absl::Status& failure) {
@@ -25,10 +26,12 @@ bool MayPass(const absl::Status& failure) {
 
 absl::Status Resource::Bind(Link& link, absl::Time deadline) {
   MutexLock lock(mutex_);
-  if (closed_) return Error(absl::StatusCode::kFailedPrecondition, "SOURCE_GONE", "released by its owner");
+  if (closed_)
+    return Error(absl::StatusCode::kFailedPrecondition, "SOURCE_GONE", "released by its owner");
   if (bound_serial_ == link.serial()) return absl::OkStatus();
   if (bound_serial_ > link.serial()) {
-    return Error(absl::StatusCode::kUnavailable, "CONNECTION_LOST", "the session was opened anew meanwhile");
+    return Error(absl::StatusCode::kUnavailable, "CONNECTION_LOST",
+                 "the session was opened anew meanwhile");
   }
   if (failed_serial_ == link.serial()) return failure_;
   absl::Status status = Register(link, deadline);
@@ -149,7 +152,9 @@ void SessionState::BindAll(Link& link, absl::Time deadline) {
 }
 
 void SessionState::Note(Link& link, const absl::Status& failure) {
-  if (NeverRan(failure) || IsTransportFailure(failure)) link.MarkLost();
+  if (NeverRan(failure) || IsTransportFailure(failure) || ReasonOf(failure) == "SESSION_ENDED") {
+    link.MarkLost();
+  }
 }
 
 absl::Status SessionState::Run(absl::Time deadline, bool idempotent, Attempt attempt) {

@@ -1,8 +1,9 @@
-// What    What Session, Region, Layer and Submitter share: the current link, and the resources to bring back
-//         after the daemon restarted. Internal to the library.
+// What    What Session, Region, Layer and Submitter share: the current link, and the resources to
+//         bring back after the daemon restarted. Internal to the library.
 // Life    Regions and layers hold it, so the session ends after the last of them.
-// Order   A resource is bound to one link at a time. Acquire() opens a new link when the old one is lost and
-//         binds every live resource to it in order of creation; a use binds what is still unbound.
+// Order   A resource is bound to one link at a time. Acquire() opens a new link when the old one is
+//         lost and binds every live resource to it in order of creation; a use binds what is still
+//         unbound.
 // Threads Thread-safe. Locks, outermost first: reopen_mutex_, Resource::mutex_, mutex_.
 #ifndef GEMMD_CLIENT_SESSION_STATE_H_
 #define GEMMD_CLIENT_SESSION_STATE_H_
@@ -24,12 +25,13 @@
 namespace gemmd::client {
 
 struct SessionOptions {
-  std::string address;             // empty: client/address.h
-  std::string name = "gemmd-client";  // label for operators
+  std::string address;                                    // empty: client/address.h
+  std::string name = "gemmd-client";                      // label for operators
   absl::Duration connect_timeout = absl::ZeroDuration();  // of Open; 0 = one attempt
-  absl::Duration reconnect_timeout = absl::Seconds(10);   // how long a call waits for a restarted daemon
-  absl::Duration call_timeout = absl::Seconds(30);        // of calls that name no deadline
-  absl::Duration load_timeout = absl::Minutes(30);        // of layer registrations
+  absl::Duration reconnect_timeout =
+      absl::Seconds(10);                            // how long a call waits for a restarted daemon
+  absl::Duration call_timeout = absl::Seconds(30);  // of calls that name no deadline
+  absl::Duration load_timeout = absl::Minutes(30);  // of layer registrations
   RetryPolicy retry;
   bool use_session_socket = true;
 };
@@ -39,16 +41,18 @@ class Resource {
  public:
   virtual ~Resource() = default;
 
-  // Makes the resource exist on `link`; immediately OK when it does. A failure is remembered for the link
-  // when it is final, so that a use does not repeat a hopeless registration.
+  // Makes the resource exist on `link`; immediately OK when it does. A failure is remembered for
+  // the link when it is final, so that a use does not repeat a hopeless registration.
   absl::Status Bind(Link& link, absl::Time deadline);
 
-  // Unregisters from the link it is bound to, once. After the return the daemon does not use the memory.
+  // Unregisters from the link it is bound to, once. After the return the daemon does not use the
+  // memory.
   void Close();
   bool closed() const;
 
  protected:
-  virtual absl::Status Register(Link& link, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  virtual absl::Status Register(Link& link, absl::Time deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   virtual void Unregister(Link& link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
 
   mutable Mutex mutex_;
@@ -62,8 +66,8 @@ class Resource {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// Layers of one link are counted by id: registering the same content twice gives one id and one reference
-// of the session, which must go with the last user only.
+// Layers of one link are counted by id: registering the same content twice gives one id and one
+// reference of the session, which must go with the last user only.
 class LayerUses {
  public:
   void BeginRegister(uint64_t serial);
@@ -98,8 +102,8 @@ class SessionState {
   // Notes that a call on `link` failed: the link is given up when the failure says that it is dead.
   void Note(Link& link, const absl::Status& failure);
 
-  // Runs `attempt` on the live link. It is repeated when the session was unknown (it did not run then), and
-  // with `idempotent` on Unavailable, with pauses.
+  // Runs `attempt` on the live link. It is repeated when the session was unknown (it did not run
+  // then), and with `idempotent` on Unavailable, with pauses.
   using Attempt = absl::FunctionRef<absl::Status(Link& link)>;
   absl::Status Run(absl::Time deadline, bool idempotent, Attempt attempt);
 

@@ -51,8 +51,9 @@ void Submitter::Read(Stream* stream) {
   while (stream->rpc->Read(&response)) Deliver(response);
   absl::Status status = FromGrpc(stream->rpc->Finish());
   session_->Note(*stream->link, status);
-  if (status.ok() || status.code() == absl::StatusCode::kCancelled) {
-    status = Error(absl::StatusCode::kUnavailable, "CONNECTION_LOST", "the stream of requests ended");
+  if (status.ok()) {
+    status =
+        Error(absl::StatusCode::kUnavailable, "CONNECTION_LOST", "the stream of requests ended");
   }
   stream->ended = true;
   FailOutstanding(status);
@@ -62,8 +63,8 @@ void Submitter::Deliver(const v1::SubmitResponse& response) {
   Answer answer;
   answer.tag = response.tag();
   if (response.code() != 0) {
-    answer.status =
-        Error(static_cast<absl::StatusCode>(response.code()), response.reason(), response.message());
+    answer.status = Error(static_cast<absl::StatusCode>(response.code()), response.reason(),
+                          response.message());
   }
   if (response.has_gemm()) answer.gemm = response.gemm();
   if (response.has_moe()) answer.moe = response.moe();
@@ -86,7 +87,8 @@ absl::Status Submitter::WaitForRoom(absl::Time deadline) {
     return in_flight_.size() < max_in_flight_;
   });
   if (room) return absl::OkStatus();
-  return absl::DeadlineExceededError(absl::StrCat(max_in_flight_, " requests stayed without an answer"));
+  return absl::DeadlineExceededError(
+      absl::StrCat(max_in_flight_, " requests stayed without an answer"));
 }
 
 template <typename Fill>
@@ -102,7 +104,8 @@ absl::Status Submitter::Send(uint64_t tag, Fill fill) {
     MutexLock lock(mutex_);
     if (!stream->ended) in_flight_.push_back(tag);
     if (stream->ended) {
-      return Error(absl::StatusCode::kUnavailable, "CONNECTION_LOST", "the stream of requests ended");
+      return Error(absl::StatusCode::kUnavailable, "CONNECTION_LOST",
+                   "the stream of requests ended");
     }
   }
   // A failed write ends the stream, and the reader answers this request with the cause.
@@ -111,23 +114,26 @@ absl::Status Submitter::Send(uint64_t tag, Fill fill) {
 }
 
 absl::Status Submitter::Submit(uint64_t tag, const Gemm& gemm) {
-  return Send(tag, [&](v1::SubmitRequest& request, Link& link, absl::Time deadline) -> absl::Status {
-    GEMMD_ASSIGN_OR_RETURN(*request.mutable_gemm(), ToProto(gemm, link, deadline));
-    return absl::OkStatus();
-  });
+  return Send(tag,
+              [&](v1::SubmitRequest& request, Link& link, absl::Time deadline) -> absl::Status {
+                GEMMD_ASSIGN_OR_RETURN(*request.mutable_gemm(), ToProto(gemm, link, deadline));
+                return absl::OkStatus();
+              });
 }
 
 absl::Status Submitter::Submit(uint64_t tag, const Moe& moe) {
-  return Send(tag, [&](v1::SubmitRequest& request, Link& link, absl::Time deadline) -> absl::Status {
-    GEMMD_ASSIGN_OR_RETURN(*request.mutable_moe(), ToProto(moe, link, deadline));
-    return absl::OkStatus();
-  });
+  return Send(tag,
+              [&](v1::SubmitRequest& request, Link& link, absl::Time deadline) -> absl::Status {
+                GEMMD_ASSIGN_OR_RETURN(*request.mutable_moe(), ToProto(moe, link, deadline));
+                return absl::OkStatus();
+              });
 }
 
 absl::StatusOr<Answer> Submitter::Next(absl::Time deadline) {
   MutexLock lock(mutex_);
   if (answers_.empty() && in_flight_.empty()) {
-    return Error(absl::StatusCode::kFailedPrecondition, "NOTHING_SUBMITTED", "no request is outstanding");
+    return Error(absl::StatusCode::kFailedPrecondition, "NOTHING_SUBMITTED",
+                 "no request is outstanding");
   }
   const bool came = changed_.WaitUntil(
       mutex_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !answers_.empty(); });

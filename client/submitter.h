@@ -1,10 +1,11 @@
-// What    Pipelined requests on one stream: executed in order of submission, answered in that order.
-// Ends    Every submitted request gets exactly one Answer. When the stream breaks, requests without an
-//         answer get Unavailable CONNECTION_LOST; the next Submit opens a new stream, after a restart of the
-//         daemon in a session opened anew.
+// What    Pipelined requests on one stream: executed in order of submission, answered in that
+//         order.
+// Ends    Every submitted request gets exactly one Answer. When the stream breaks, requests without
+//         an answer get Unavailable CONNECTION_LOST; the next Submit opens a new stream, after a
+//         restart of the daemon in a session opened anew.
 // Errors  Submit: what stops a request from being sent; it gets no Answer then.
-// Threads Submit from one thread at a time, Next from one thread at a time, both at once. Destruction cancels
-//         what is not answered yet.
+// Threads Submit from one thread at a time, Next from one thread at a time, both at once.
+//         Destruction cancels what is not answered yet.
 #ifndef GEMMD_CLIENT_SUBMITTER_H_
 #define GEMMD_CLIENT_SUBMITTER_H_
 

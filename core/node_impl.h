@@ -1,7 +1,6 @@
 // What    The inside of Node, shared by node_*.cc: one file per group of operations.
 // Order   Members are destroyed bottom up: sessions and layers first, then the reapers with what
-// they were
-//         given, the devices last.
+//         they were given, the devices last.
 #ifndef GEMMD_CORE_NODE_IMPL_H_
 #define GEMMD_CORE_NODE_IMPL_H_
 

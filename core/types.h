@@ -1,7 +1,7 @@
 // What    What clients ask of the node and get back, as plain structs; and the node's events.
 // Units   Sizes and offsets in bytes, extents and strides in elements unless a name says otherwise.
 // Who     The server converts protobuf messages to and from these; core/session, core/layer use
-// them.
+//         them.
 #ifndef GEMMD_CORE_TYPES_H_
 #define GEMMD_CORE_TYPES_H_
 

@@ -1,13 +1,11 @@
 // What    Front of kernels/: a layer's problem -> Plan (compiled and loaded kernels), and the host
-// side of
-//         their arguments. Launching: kernels/launch/.
+//         side of their arguments. Launching: kernels/launch/.
 //           auto cache = OpenKernelCache(directory);           // one per node
 //           GpuKernels kernels(driver, "sm_90a", cache);       // one per GPU
 //           auto plan = kernels.PlanLayer(spec, shape);        // when a layer is loaded
 //           LaunchDense(driver, plan->dense.KernelFor(m), args, stream);
 // Errors  Unimplemented NO_KERNEL: no kernel for this architecture, format or shape, with the
-// reason.
-//         Unavailable NVRTC_MISSING, Internal COMPILE_FAILED, DeadlineExceeded: as
+//         reason. Unavailable NVRTC_MISSING, Internal COMPILE_FAILED, DeadlineExceeded: as
 //         jit::KernelCache.
 // Threads GpuKernels is thread-safe. Plans are immutable and valid while their GpuKernels lives.
 #ifndef GEMMD_KERNELS_GEMM_H_

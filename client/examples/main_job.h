@@ -24,13 +24,15 @@ inline constexpr DenseCase kDenseCases[] = {
     {"fp8_block128_deepseek", "model.layers.0.self_attn.o_proj", "FP8 128x128 blocks"},
     {"mxfp4_plain_uint8", "model.layers.0.mlp.experts.0.w1", "MXFP4"},
 };
-inline constexpr DenseCase kGateUpCase = {"gptoss_mxfp4_hf", "model.layers.0.mlp.experts.gate_up_proj",
-                                          "MXFP4 experts, gate/up"};
+inline constexpr DenseCase kGateUpCase = {
+    "gptoss_mxfp4_hf", "model.layers.0.mlp.experts.gate_up_proj", "MXFP4 experts, gate/up"};
 inline constexpr DenseCase kDownCase = {"gptoss_mxfp4_hf", "model.layers.0.mlp.experts.down_proj",
                                         "MXFP4 experts, down"};
 
-// Dequantized weights as the exporter's code gives them, and the bias of the checkpoint where it has one.
-absl::StatusOr<gemmctl::DenseWeights> ExpectedWeights(const std::string& data, const DenseCase& from);
+// Dequantized weights as the exporter's code gives them, and the bias of the checkpoint where it
+// has one.
+absl::StatusOr<gemmctl::DenseWeights> ExpectedWeights(const std::string& data,
+                                                      const DenseCase& from);
 
 }  // namespace gemmd::examples
 

@@ -1,5 +1,6 @@
-// What    The main job of one client process: register real checkpoints, run GEMM and MoE at M = 1, 16, 256,
-//         compare with double precision, print a short table. deploy/quickstart starts two of these.
+// What    The main job of one client process: register real checkpoints, run GEMM and MoE at M = 1,
+//         16, 256, compare with double precision, print a short table. deploy/quickstart starts two
+//         of these.
 // Exit    0 all results within the error bar, 1 one is not or a call failed, 2 usage, 69 no daemon.
 #include <algorithm>
 #include <chrono>
@@ -57,7 +58,8 @@ std::vector<gemmctl::Option> Options() {
           {"device", 0, "ID", "auto", "auto, cpu or cuda:<GPU UUID>"},
           {"memory", 0, "KIND", "auto", "auto, ipc, memfd or daemon"},
           {"wait-for", 0, "N", "1", "start when N sessions hold every layer"},
-          {"error-bar", 0, "X", "4e-3", "largest relative Frobenius error; bf16 output alone has 1.2e-3"},
+          {"error-bar", 0, "X", "4e-3",
+           "largest relative Frobenius error; rounding y to bf16 alone gives about 1.7e-3"},
           {"help", 'h', "", "", "print this"}};
 }
 
@@ -65,8 +67,8 @@ absl::StatusOr<LoadedLayer> Load(Job& job, const DenseCase& from) {
   const std::string path = std::filesystem::absolute(job.data + "/" + from.checkpoint).string();
   LoadedLayer loaded{.from = &from};
   GEMMD_ASSIGN_OR_RETURN(loaded.expected, ExpectedWeights(job.data, from));
-  auto layer = job.session->RegisterCheckpoint(
-      path, from.module, job.device, absl::StrCat(from.checkpoint, "/", from.module));
+  auto layer = job.session->RegisterCheckpoint(path, from.module, job.device,
+                                               absl::StrCat(from.checkpoint, "/", from.module));
   if (!layer.ok()) return Annotate(layer.status(), from.checkpoint);
   loaded.layer = *std::move(layer);
   return loaded;
@@ -94,19 +96,22 @@ void Report(Job& job, const std::string& label, int64_t m, const std::string& ke
   job.results.Add({label, absl::StrCat(m), kernel,
                    absl::StrFormat("%.2e%s", error.relative_frobenius, good ? "" : "  TOO LARGE"),
                    gemmctl::MicrosecondsText(microseconds)});
-  if (!good) std::fprintf(stderr, "%s M=%ld: %s\n", label.c_str(), static_cast<long>(m), error.Text().c_str());
+  if (!good)
+    std::fprintf(stderr, "%s M=%ld: %s\n", label.c_str(), static_cast<long>(m),
+                 error.Text().c_str());
 }
 
 absl::Status RunDense(Job& job, const LoadedLayer& loaded, int64_t m) {
   const DenseWeights& expected = loaded.expected;
   job.workspace->Clear();
-  const std::vector<double> values = gemmctl::RandomNormal(static_cast<uint64_t>(m), m * expected.k);
+  const std::vector<double> values =
+      gemmctl::RandomNormal(static_cast<uint64_t>(m), m * expected.k);
   client::Gemm gemm{.layer = &loaded.layer};
-  GEMMD_ASSIGN_OR_RETURN(gemm.x,
-                         job.workspace->Put(v1::DATA_TYPE_BFLOAT16, m, expected.k, values));
+  GEMMD_ASSIGN_OR_RETURN(gemm.x, job.workspace->Put(v1::DATA_TYPE_BFLOAT16, m, expected.k, values));
   GEMMD_ASSIGN_OR_RETURN(gemm.y, job.workspace->Place(v1::DATA_TYPE_BFLOAT16, m, expected.n));
   GEMMD_ASSIGN_OR_RETURN(const v1::GemmResponse response, job.session->Run(gemm));
-  GEMMD_ASSIGN_OR_RETURN(const double time, MedianMicroseconds([&] { return job.session->Run(gemm); }));
+  GEMMD_ASSIGN_OR_RETURN(const double time,
+                         MedianMicroseconds([&] { return job.session->Run(gemm); }));
   GEMMD_ASSIGN_OR_RETURN(const std::vector<double> x, job.workspace->Get(gemm.x));
   GEMMD_ASSIGN_OR_RETURN(const std::vector<double> y, job.workspace->Get(gemm.y));
   const gemmctl::ErrorReport error =
@@ -138,26 +143,31 @@ absl::Status RunMoe(Job& job, const LoadedLayer& gate_up, const LoadedLayer& dow
   job.workspace->Clear();
   client::Moe moe{.gate_up = &gate_up.layer, .down = &down.layer};
   moe.activation = v1::ACTIVATION_FUNCTION_SWIGLU_CLAMPED;
-  GEMMD_ASSIGN_OR_RETURN(moe.x, job.workspace->Put(v1::DATA_TYPE_BFLOAT16, m, k,
-                                                   gemmctl::RandomNormal(static_cast<uint64_t>(m), m * k)));
+  GEMMD_ASSIGN_OR_RETURN(
+      moe.x, job.workspace->Put(v1::DATA_TYPE_BFLOAT16, m, k,
+                                gemmctl::RandomNormal(static_cast<uint64_t>(m), m * k)));
   GEMMD_ASSIGN_OR_RETURN(moe.y, job.workspace->Place(v1::DATA_TYPE_BFLOAT16, m, n));
-  GEMMD_ASSIGN_OR_RETURN(moe.topk_ids, job.workspace->Put(v1::DATA_TYPE_INT32, m, kTopK, routing.ids));
+  GEMMD_ASSIGN_OR_RETURN(moe.topk_ids,
+                         job.workspace->Put(v1::DATA_TYPE_INT32, m, kTopK, routing.ids));
   GEMMD_ASSIGN_OR_RETURN(moe.topk_weights,
                          job.workspace->Put(v1::DATA_TYPE_FLOAT32, m, kTopK, routing.weights));
   GEMMD_ASSIGN_OR_RETURN(const v1::MoeResponse response, job.session->Run(moe));
-  GEMMD_ASSIGN_OR_RETURN(const double time, MedianMicroseconds([&] { return job.session->Run(moe); }));
+  GEMMD_ASSIGN_OR_RETURN(const double time,
+                         MedianMicroseconds([&] { return job.session->Run(moe); }));
   GEMMD_ASSIGN_OR_RETURN(const std::vector<double> x, job.workspace->Get(moe.x));
   GEMMD_ASSIGN_OR_RETURN(const std::vector<double> y, job.workspace->Get(moe.y));
   const gemmctl::MoeReference reference{
       .gate_up = &gate_up.expected, .down = &down.expected, .top_k = kTopK};
   const std::vector<double> want =
       gemmctl::ReferenceMoe(reference, m, x, routing.ids, routing.weights);
-  Report(job, "MXFP4 MoE, top 2 of 3", m, response.gate_up().kernel(), gemmctl::Compare(y, want, n), time);
+  Report(job, "MXFP4 MoE, top 2 of 3", m, response.gate_up().kernel(), gemmctl::Compare(y, want, n),
+         time);
   return absl::OkStatus();
 }
 
 // Waits until every layer is held by `wait_for` sessions, so that all clients run at the same time.
-absl::StatusOr<std::vector<v1::LayerInfo>> Gather(Job& job, const std::vector<LoadedLayer>& layers) {
+absl::StatusOr<std::vector<v1::LayerInfo>> Gather(Job& job,
+                                                  const std::vector<LoadedLayer>& layers) {
   const absl::Time deadline = absl::Now() + absl::Minutes(2);
   while (true) {
     std::vector<v1::LayerInfo> infos;
@@ -216,7 +226,8 @@ absl::StatusOr<std::string> ChooseDevice(const Session& session, const std::stri
                 device.architecture().c_str(), hello.server_version().c_str());
     return device.id();
   }
-  return Error(absl::StatusCode::kNotFound, "WRONG_DEVICE", absl::StrCat("no ready device '", wanted, "'"));
+  return Error(absl::StatusCode::kNotFound, "WRONG_DEVICE",
+               absl::StrCat("no ready device '", wanted, "'"));
 }
 
 absl::Status Main(const gemmctl::Arguments& arguments, bool* failed) {
@@ -228,8 +239,9 @@ absl::Status Main(const gemmctl::Arguments& arguments, bool* failed) {
                                                          .name = arguments.Text("name")}));
   std::printf("client  %s, pid %d\n", arguments.Text("name").c_str(), static_cast<int>(getpid()));
   GEMMD_ASSIGN_OR_RETURN(job.device, ChooseDevice(session, arguments.Text("device")));
-  GEMMD_ASSIGN_OR_RETURN(Workspace workspace, Workspace::Create(session, job.device,
-                                                                arguments.Text("memory"), kWorkspaceBytes));
+  GEMMD_ASSIGN_OR_RETURN(
+      Workspace workspace,
+      Workspace::Create(session, job.device, arguments.Text("memory"), kWorkspaceBytes));
   std::printf("memory  %s\n\n", workspace.kind().c_str());
   job.session = &session;
   job.workspace = &workspace;
@@ -246,18 +258,21 @@ int main(int argc, char** argv) {
   const auto arguments =
       gemmd::gemmctl::Arguments::Parse(options, std::vector<std::string>(argv + 1, argv + argc));
   if (!arguments.ok() || !arguments->positional().empty()) {
-    std::fprintf(stderr, "%s\n", arguments.ok() ? "no positional arguments" : arguments.status().ToString().c_str());
+    std::fprintf(
+        stderr, "%s\n",
+        arguments.ok() ? "no positional arguments" : arguments.status().ToString().c_str());
     return 2;
   }
   if (arguments->Has("help")) {
-    std::printf("usage: gemmd_quickstart_client [options]\n\n%s", gemmd::gemmctl::OptionsHelp(options).c_str());
+    std::printf("usage: gemmd_quickstart_client [options]\n\n%s",
+                gemmd::gemmctl::OptionsHelp(options).c_str());
     return 0;
   }
   bool failed = false;
   const absl::Status status = gemmd::examples::Main(*arguments, &failed);
   if (!status.ok()) {
-    std::fprintf(stderr, "gemmd_quickstart_client: %s [%s]\n", std::string(status.message()).c_str(),
-                 gemmd::ReasonOf(status).c_str());
+    std::fprintf(stderr, "gemmd_quickstart_client: %s [%s]\n",
+                 std::string(status.message()).c_str(), gemmd::ReasonOf(status).c_str());
     return gemmd::ReasonOf(status) == "NOT_RUNNING" ? 69 : 1;
   }
   return failed ? 1 : 0;

@@ -23,7 +23,8 @@ GetoptTable MakeTable(const std::vector<Option>& options) {
   GetoptTable table;
   for (size_t i = 0; i < options.size(); ++i) {
     const int argument = options[i].value.empty() ? no_argument : required_argument;
-    table.longs.push_back({options[i].name.c_str(), argument, nullptr, kFirstLong + static_cast<int>(i)});
+    table.longs.push_back(
+        {options[i].name.c_str(), argument, nullptr, kFirstLong + static_cast<int>(i)});
     if (options[i].letter == 0) continue;
     table.letters += options[i].letter;
     if (argument == required_argument) table.letters += ':';
@@ -76,7 +77,8 @@ absl::StatusOr<Arguments> Arguments::Parse(const std::vector<Option>& options,
   opterr = 0;
   const int argc = static_cast<int>(argv.size()) - 1;
   while (true) {
-    const int found = getopt_long(argc, argv.data(), table.letters.c_str(), table.longs.data(), nullptr);
+    const int found =
+        getopt_long(argc, argv.data(), table.letters.c_str(), table.longs.data(), nullptr);
     if (found == -1) break;
     const std::string word = argv[optind - 1] == nullptr ? "" : argv[optind - 1];
     if (found == '?') return BadArgument(absl::StrCat("unknown option ", word));
@@ -93,11 +95,12 @@ std::string Arguments::Text(const std::string& name) const {
   return found == values_.end() ? "" : found->second;
 }
 
-absl::StatusOr<int64_t> Arguments::Integer(const std::string& name, int64_t least, int64_t most) const {
+absl::StatusOr<int64_t> Arguments::Integer(const std::string& name, int64_t least,
+                                           int64_t most) const {
   int64_t value = 0;
   if (!absl::SimpleAtoi(Text(name), &value) || value < least || value > most) {
-    return BadArgument(absl::StrCat("--", name, " '", Text(name), "' is no integer from ", least, " to ",
-                                    most));
+    return BadArgument(
+        absl::StrCat("--", name, " '", Text(name), "' is no integer from ", least, " to ", most));
   }
   return value;
 }
@@ -105,8 +108,8 @@ absl::StatusOr<int64_t> Arguments::Integer(const std::string& name, int64_t leas
 absl::StatusOr<double> Arguments::Number(const std::string& name, double least, double most) const {
   double value = 0;
   if (!absl::SimpleAtod(Text(name), &value) || !(value >= least && value <= most)) {
-    return BadArgument(absl::StrCat("--", name, " '", Text(name), "' is no number from ", least, " to ",
-                                    most));
+    return BadArgument(
+        absl::StrCat("--", name, " '", Text(name), "' is no number from ", least, " to ", most));
   }
   return value;
 }
@@ -117,8 +120,8 @@ absl::StatusOr<std::vector<int64_t>> Arguments::Integers(const std::string& name
   for (absl::string_view part : absl::StrSplit(Text(name), ',')) {
     int64_t value = 0;
     if (!absl::SimpleAtoi(part, &value) || value < least || value > most) {
-      return BadArgument(absl::StrCat("--", name, ": '", part, "' is no integer from ", least, " to ",
-                                      most));
+      return BadArgument(
+          absl::StrCat("--", name, ": '", part, "' is no integer from ", least, " to ", most));
     }
     values.push_back(value);
   }
@@ -128,11 +131,13 @@ absl::StatusOr<std::vector<int64_t>> Arguments::Integers(const std::string& name
 std::string OptionsHelp(const std::vector<Option>& options) {
   std::string text;
   for (const Option& option : options) {
-    std::string left = option.letter == 0 ? "      " : absl::StrCat("  -", std::string(1, option.letter), ", ");
+    std::string left =
+        option.letter == 0 ? "      " : absl::StrCat("  -", std::string(1, option.letter), ", ");
     absl::StrAppend(&left, "--", option.name, option.value.empty() ? "" : " ", option.value);
-    const std::string right = option.default_value.empty()
-                                  ? option.help
-                                  : absl::StrCat(option.help, " (default: ", option.default_value, ")");
+    const std::string right =
+        option.default_value.empty()
+            ? option.help
+            : absl::StrCat(option.help, " (default: ", option.default_value, ")");
     if (left.size() + 2 > kHelpColumn) {
       absl::StrAppend(&left, "\n", std::string(kHelpColumn, ' '));
     } else {

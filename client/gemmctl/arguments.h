@@ -1,5 +1,5 @@
-// What    Options of one command, described by a table: parsing (getopt_long), defaults, checks and the text
-//         of --help come from the same lines.
+// What    Options of one command, described by a table: parsing (getopt_long), defaults, checks and
+//         the text of --help come from the same lines.
 // Errors  InvalidArgument BAD_ARGUMENT, naming option, value and what is possible.
 // Threads getopt_long keeps state of its own: parse from one thread at a time.
 #ifndef GEMMD_CLIENT_GEMMCTL_ARGUMENTS_H_
@@ -27,7 +27,9 @@ class Arguments {
   static absl::StatusOr<Arguments> Parse(const std::vector<Option>& options,
                                          const std::vector<std::string>& words);
 
-  bool Has(const std::string& name) const { return values_.count(name) != 0; }  // given or with default
+  bool Has(const std::string& name) const {
+    return values_.count(name) != 0;
+  }  // given or with default
   std::string Text(const std::string& name) const;
   absl::StatusOr<int64_t> Integer(const std::string& name, int64_t least, int64_t most) const;
   absl::StatusOr<double> Number(const std::string& name, double least, double most) const;

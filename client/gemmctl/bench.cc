@@ -30,7 +30,7 @@ struct Limits {
 struct Sample {
   std::vector<double> latency_us;  // submission to answer
   double total_seconds = 0;
-  double queue_us = 0;    // sums of what the daemon reports
+  double queue_us = 0;  // sums of what the daemon reports
   double execute_us = 0;
 
   void Add(double latency, const v1::ExecutionReport& report) {
@@ -51,10 +51,17 @@ struct Row {
   double queue_us = 0, execute_us = 0;
 
   nlohmann::ordered_json Json() const {
-    return {{"mode", mode},         {"m", m},           {"depth", depth},
-            {"kernel", kernel},     {"requests", requests}, {"mean_us", mean_us},
-            {"p50_us", p50_us},     {"p99_us", p99_us}, {"requests_per_second", requests_per_second},
-            {"daemon_queue_us", queue_us}, {"daemon_execute_us", execute_us}};
+    return {{"mode", mode},
+            {"m", m},
+            {"depth", depth},
+            {"kernel", kernel},
+            {"requests", requests},
+            {"mean_us", mean_us},
+            {"p50_us", p50_us},
+            {"p99_us", p99_us},
+            {"requests_per_second", requests_per_second},
+            {"daemon_queue_us", queue_us},
+            {"daemon_execute_us", execute_us}};
   }
 };
 
@@ -97,9 +104,10 @@ absl::StatusOr<Sample> Unary(const client::Session& session, const client::Gemm&
   return sample;
 }
 
-absl::StatusOr<double> TakeAnswer(client::Submitter& submitter, std::deque<Clock::time_point>& starts,
-                                  Sample* sample) {
-  GEMMD_ASSIGN_OR_RETURN(const client::Answer answer, submitter.Next(absl::Now() + absl::Minutes(1)));
+absl::StatusOr<double> TakeAnswer(client::Submitter& submitter,
+                                  std::deque<Clock::time_point>& starts, Sample* sample) {
+  GEMMD_ASSIGN_OR_RETURN(const client::Answer answer,
+                         submitter.Next(absl::Now() + absl::Minutes(1)));
   GEMMD_RETURN_IF_ERROR(answer.status);
   const double latency = MicrosecondsSince(starts.front());
   starts.pop_front();
@@ -108,8 +116,8 @@ absl::StatusOr<double> TakeAnswer(client::Submitter& submitter, std::deque<Clock
 }
 
 // Keeps `depth` requests in flight.
-absl::StatusOr<Sample> Pipelined(const client::Session& session, const client::Gemm& gemm, int64_t depth,
-                                 const Limits& limits) {
+absl::StatusOr<Sample> Pipelined(const client::Session& session, const client::Gemm& gemm,
+                                 int64_t depth, const Limits& limits) {
   client::Submitter submitter(session, static_cast<int>(depth));
   std::deque<Clock::time_point> starts;
   uint64_t tag = 0;
@@ -132,13 +140,14 @@ absl::StatusOr<Sample> Pipelined(const client::Session& session, const client::G
   return sample;
 }
 
-absl::Status BenchOne(client::Session& session, const client::Layer& layer, const LayerSource& source,
-                      const Arguments& arguments, const Limits& limits, int64_t m, std::vector<Row>* rows) {
+absl::Status BenchOne(client::Session& session, const client::Layer& layer,
+                      const LayerSource& source, const Arguments& arguments, const Limits& limits,
+                      int64_t m, std::vector<Row>* rows) {
   GEMMD_ASSIGN_OR_RETURN(const v1::DataType dtype, ParseDataType(arguments.Text("dtype")));
   const v1::LayerInfo info = layer.info();
   const uint64_t bytes = PlacedBytes(dtype, m, info.k()) + PlacedBytes(dtype, m, info.n());
-  GEMMD_ASSIGN_OR_RETURN(Workspace workspace,
-                         Workspace::Create(session, source.device, arguments.Text("memory"), bytes));
+  GEMMD_ASSIGN_OR_RETURN(Workspace workspace, Workspace::Create(session, source.device,
+                                                                arguments.Text("memory"), bytes));
   client::Gemm gemm{.layer = &layer};
   GEMMD_ASSIGN_OR_RETURN(gemm.x, workspace.Put(dtype, m, info.k(), RandomNormal(1, m * info.k())));
   GEMMD_ASSIGN_OR_RETURN(gemm.y, workspace.Place(dtype, m, info.n()));
@@ -164,18 +173,21 @@ void PrintRows(const Context& context, const client::Layer& layer, const LayerSo
   if (context.json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const Row& row : rows) list.push_back(row.Json());
-    context.PrintJson({{"layer", ToJson(layer.info())}, {"device", source.device_text}, {"rows", list}});
+    context.PrintJson(
+        {{"layer", ToJson(layer.info())}, {"device", source.device_text}, {"rows", list}});
     return;
   }
-  context.Print(absl::StrCat(layer.info().name(), ", N = ", layer.info().n(), ", K = ", layer.info().k(),
-                             ", on ", source.device_text, "\n\n"));
-  Table table({"MODE", "DEPTH", "M", "REQUESTS", "MEAN us", "P50 us", "P99 us", "PER SECOND", "QUEUE us", "EXECUTE us",
-               "KERNEL"});
+  context.Print(absl::StrCat(layer.info().name(), ", N = ", layer.info().n(),
+                             ", K = ", layer.info().k(), ", on ", source.device_text, "\n\n"));
+  Table table({"MODE", "DEPTH", "M", "REQUESTS", "MEAN us", "P50 us", "P99 us", "PER SECOND",
+               "QUEUE us", "EXECUTE us", "KERNEL"});
   for (const Row& row : rows) {
     table.Add({row.mode, absl::StrCat(row.depth), absl::StrCat(row.m), absl::StrCat(row.requests),
                absl::StrFormat("%.1f", row.mean_us), absl::StrFormat("%.1f", row.p50_us),
-               absl::StrFormat("%.1f", row.p99_us), absl::StrFormat("%.0f", row.requests_per_second),
-               absl::StrFormat("%.1f", row.queue_us), absl::StrFormat("%.1f", row.execute_us), row.kernel});
+               absl::StrFormat("%.1f", row.p99_us),
+               absl::StrFormat("%.0f", row.requests_per_second),
+               absl::StrFormat("%.1f", row.queue_us), absl::StrFormat("%.1f", row.execute_us),
+               row.kernel});
   }
   context.Print(table.Text());
 }
@@ -189,7 +201,8 @@ absl::StatusOr<int> RunBench(const Context& context, const Arguments& arguments)
   GEMMD_ASSIGN_OR_RETURN(limits.seconds, arguments.Number("seconds", 0.01, 600));
   GEMMD_ASSIGN_OR_RETURN(limits.warmup, arguments.Integer("warmup", 0, 1000000));
   GEMMD_ASSIGN_OR_RETURN(limits.most_requests, arguments.Integer("requests", 0, 100000000));
-  GEMMD_ASSIGN_OR_RETURN(const std::vector<int64_t> tokens, arguments.Integers("m", 0, int64_t{1} << 24));
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<int64_t> tokens,
+                         arguments.Integers("m", 0, int64_t{1} << 24));
   GEMMD_ASSIGN_OR_RETURN(client::Session session, context.OpenSession("gemmctl bench"));
   GEMMD_ASSIGN_OR_RETURN(const LayerSource source, FindSource(arguments, session));
   GEMMD_ASSIGN_OR_RETURN(const client::Layer layer,
@@ -207,7 +220,8 @@ absl::StatusOr<int> RunBench(const Context& context, const Arguments& arguments)
 Command BenchCommand() {
   std::vector<Option> options = LayerOptions();
   for (const Option& option : std::vector<Option>{
-           {"m", 0, "LIST", "0,1,16,256", "numbers of tokens; 0 runs no kernel: the cost of a request alone"},
+           {"m", 0, "LIST", "0,1,16,256",
+            "numbers of tokens; 0 runs no kernel: the cost of a request alone"},
            {"mode", 0, "MODE", "both", "unary (one call at a time), stream (pipelined) or both"},
            {"depth", 0, "LIST", "1,16", "requests in flight on the stream"},
            {"seconds", 0, "S", "2", "length of each measurement"},
@@ -217,18 +231,23 @@ Command BenchCommand() {
            {"memory", 0, "KIND", "auto", "as in gemmctl run"}}) {
     options.push_back(option);
   }
-  return {.name = "bench",
-          .synopsis = "PATH MODULE",
-          .summary = "latency and throughput of GEMM requests through the daemon",
-          .description =
-              "  Every row is one measurement of at most --seconds. MEAN, P50 and P99 are times from submission\n"
-              "  to answer as this process sees them; QUEUE and EXECUTE are means of what the daemon reports.\n"
-              "  With M = 0 nothing is executed: the row is the cost of a request without a kernel.",
-          .options = options,
-          .examples = "  gemmctl bench /models/llama model.layers.0.mlp.down_proj --m 0,1,64 --seconds 5\n"
-                      "  gemmctl bench /models/llama model.layers.0.mlp.down_proj --mode stream --depth 1,8,64 -o json",
-          .most_positional = 2,
-          .run = RunBench};
+  return {
+      .name = "bench",
+      .synopsis = "PATH MODULE",
+      .summary = "latency and throughput of GEMM requests through the daemon",
+      .description =
+          "  Every row is one measurement of at most --seconds. MEAN, P50 and P99 are times from "
+          "submission\n"
+          "  to answer as this process sees them; QUEUE and EXECUTE are means of what the daemon "
+          "reports.\n"
+          "  With M = 0 nothing is executed: the row is the cost of a request without a kernel.",
+      .options = options,
+      .examples =
+          "  gemmctl bench /models/llama model.layers.0.mlp.down_proj --m 0,1,64 --seconds 5\n"
+          "  gemmctl bench /models/llama model.layers.0.mlp.down_proj --mode stream --depth 1,8,64 "
+          "-o json",
+      .most_positional = 2,
+      .run = RunBench};
 }
 
 }  // namespace gemmd::gemmctl

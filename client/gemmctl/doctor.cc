@@ -72,11 +72,13 @@ bool CheckSocketFile(const client::Address& address, Examination& exam) {
   }
   exam.Ok("socket", address.Text());
   if (access(address.path.c_str(), R_OK | W_OK) != 0) {
-    exam.Fail("permissions", absl::StrCat("uid ", getuid(), " may not connect: ", std::strerror(errno)),
-              "add the user to the socket's group, or widen its mode in the daemon's configuration");
+    exam.Fail(
+        "permissions", absl::StrCat("uid ", getuid(), " may not connect: ", std::strerror(errno)),
+        "add the user to the socket's group, or widen its mode in the daemon's configuration");
     return false;
   }
-  exam.Ok("permissions", absl::StrFormat("uid %d may connect; mode %o", getuid(), info.st_mode & 0777));
+  exam.Ok("permissions",
+          absl::StrFormat("uid %d may connect; mode %o", getuid(), info.st_mode & 0777));
   return true;
 }
 
@@ -85,7 +87,8 @@ void CheckVersion(const v1::HelloResponse& hello, Examination& exam) {
   if (hello.server_version() == kVersion) {
     exam.Ok("version", text);
   } else {
-    exam.Warn("version", text, "unknown features are ignored; upgrade the older side when convenient");
+    exam.Warn("version", text,
+              "unknown features are ignored; upgrade the older side when convenient");
   }
 }
 
@@ -130,7 +133,8 @@ void CheckSession(const Context& context, bool socket, Examination& exam) {
               "mount the folder of the socket whole, so that the session socket is in it");
   } else {
     exam.Ok(check, "opened");
-    exam.FailFor("memfd", region.status(), "memfd_create may be forbidden (seccomp) or memory short");
+    exam.FailFor("memfd", region.status(),
+                 "memfd_create may be forbidden (seccomp) or memory short");
   }
 }
 
@@ -138,12 +142,14 @@ void CheckSession(const Context& context, bool socket, Examination& exam) {
 void CheckIpc(const Context& context, const std::string& device, Examination& exam) {
   auto buffer = client::CudaBuffer::Create(device, 1 << 20);
   if (!buffer.ok()) {
-    exam.FailFor("CUDA IPC " + device, buffer.status(), "make the same GPU visible to client and daemon");
+    exam.FailFor("CUDA IPC " + device, buffer.status(),
+                 "make the same GPU visible to client and daemon");
     return;
   }
   auto session = context.OpenSession("gemmctl doctor");
   if (!session.ok()) return;
-  const auto region = session->RegisterCuda(reinterpret_cast<const void*>(buffer->address()), 1 << 20);
+  const auto region =
+      session->RegisterCuda(reinterpret_cast<const void*>(buffer->address()), 1 << 20);
   if (region.ok()) {
     exam.Ok("CUDA IPC " + device, "memory of this process opens in the daemon");
   } else {
@@ -169,7 +175,8 @@ void CheckCuda(const Context& context, const v1::HelloResponse& hello, Examinati
   }
   exam.Ok("libcuda", "loaded");
   for (const v1::DeviceInfo& device : hello.devices()) {
-    if (device.ready() && absl::StartsWith(device.id(), "cuda:")) CheckIpc(context, device.id(), exam);
+    if (device.ready() && absl::StartsWith(device.id(), "cuda:"))
+      CheckIpc(context, device.id(), exam);
   }
 }
 
@@ -211,7 +218,8 @@ absl::Status FetchMetrics(const std::string& address) {
                         recv(fd, answer, sizeof(answer) - 1, 0) > 0;
   if (fd >= 0) close(fd);
   if (answered && absl::StrContains(answer, " 200")) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(address, ": ", answered ? answer : std::strerror(errno)));
+  return absl::UnavailableError(
+      absl::StrCat(address, ": ", answered ? answer : std::strerror(errno)));
 }
 
 void CheckMetrics(const v1::GetStatusResponse& status, Examination& exam) {
@@ -222,7 +230,8 @@ void CheckMetrics(const v1::GetStatusResponse& status, Examination& exam) {
   if (const absl::Status fetched = FetchMetrics(status.metrics_address()); fetched.ok()) {
     exam.Ok("metrics", absl::StrCat("http://", status.metrics_address(), "/metrics"));
   } else {
-    exam.Warn("metrics", std::string(fetched.message()), "loopback of the daemon's network namespace only");
+    exam.Warn("metrics", std::string(fetched.message()),
+              "loopback of the daemon's network namespace only");
   }
 }
 
@@ -237,7 +246,8 @@ void CheckAdmin(const client::Admin& admin, Examination& exam) {
     exam.FailFor("admin", status.status(), "see the daemon's log");
     return;
   }
-  exam.Ok("admin", absl::StrCat("allowed; ", status->sessions(), " sessions, ", status->layers(), " layers"));
+  exam.Ok("admin", absl::StrCat("allowed; ", status->sessions(), " sessions, ", status->layers(),
+                                " layers"));
   if (status->draining()) exam.Fail("state", "the daemon drains", "wait for its restart");
   CheckCache(*status, exam);
   CheckMetrics(*status, exam);
@@ -247,7 +257,8 @@ void Examine(const Context& context, const client::Admin& admin, Examination& ex
   if (!CheckSocketFile(admin.address(), exam)) return;
   const auto hello = admin.Greet();
   if (!hello.ok()) {
-    exam.FailFor("daemon", hello.status(), "the socket is left over, or the daemon hangs: see its log");
+    exam.FailFor("daemon", hello.status(),
+                 "the socket is left over, or the daemon hangs: see its log");
     return;
   }
   exam.Ok("daemon", absl::StrCat("pid ", hello->pid(), " answers"));
@@ -266,14 +277,16 @@ absl::StatusOr<int> RunDoctor(const Context& context, const Arguments&) {
   if (context.json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const Finding& finding : exam.findings()) {
-      list.push_back({{"level", finding.level}, {"check", finding.check}, {"detail", finding.detail},
+      list.push_back({{"level", finding.level},
+                      {"check", finding.check},
+                      {"detail", finding.detail},
                       {"hint", finding.hint}});
     }
     context.PrintJson({{"ok", !exam.failed()}, {"findings", list}});
   } else {
     for (const Finding& finding : exam.findings()) {
-      context.Print(absl::StrCat(finding.level, std::string(5 - finding.level.size(), ' '), finding.check,
-                                 ": ", finding.detail, "\n"));
+      context.Print(absl::StrCat(finding.level, std::string(5 - finding.level.size(), ' '),
+                                 finding.check, ": ", finding.detail, "\n"));
       if (!finding.hint.empty()) context.Print("       hint: " + finding.hint + "\n");
     }
   }
@@ -283,14 +296,19 @@ absl::StatusOr<int> RunDoctor(const Context& context, const Arguments&) {
 }  // namespace
 
 Command DoctorCommand() {
-  return {.name = "doctor",
-          .summary = "check every step between a client and a result",
-          .description =
-              "  Each line is ok, warn or fail with a hint. Checked by doing it: socket and permissions, versions,\n"
-              "  devices, session socket, shared host memory, a session without the socket, libcuda and CUDA IPC,\n"
-              "  admin rights, cache directory, metrics endpoint. Exit code 1 when a line says fail.",
-          .examples = "  gemmctl doctor\n  gemmctl doctor -o json | jq '.findings[] | select(.level != \"ok\")'",
-          .run = RunDoctor};
+  return {
+      .name = "doctor",
+      .summary = "check every step between a client and a result",
+      .description =
+          "  Each line is ok, warn or fail with a hint. Checked by doing it: socket and "
+          "permissions, versions,\n"
+          "  devices, session socket, shared host memory, a session without the socket, libcuda "
+          "and CUDA IPC,\n"
+          "  admin rights, cache directory, metrics endpoint. Exit code 1 when a line says fail.",
+      .examples =
+          "  gemmctl doctor\n  gemmctl doctor -o json | jq '.findings[] | select(.level != "
+          "\"ok\")'",
+      .run = RunDoctor};
 }
 
 }  // namespace gemmd::gemmctl

@@ -34,11 +34,11 @@ std::string ToolHelp() {
     absl::StrAppend(&text, "  ", command.name, std::string(10 - command.name.size(), ' '),
                     command.summary, "\n");
   }
-  absl::StrAppend(&text, "\nGLOBAL OPTIONS\n", OptionsHelp(GlobalOptions()),
-                  "      --version           print the version of this tool\n",
-                  "\nThe tool never starts a daemon. 'gemmctl COMMAND --help' explains one command.\n",
-                  "\nENVIRONMENT\n  GEMMD_SOCKET, XDG_RUNTIME_DIR   see --socket\n\nEXIT CODES\n",
-                  kExitCodes);
+  absl::StrAppend(
+      &text, "\nGLOBAL OPTIONS\n", OptionsHelp(GlobalOptions()),
+      "      --version           print the version of this tool\n",
+      "\nThe tool never starts a daemon. 'gemmctl COMMAND --help' explains one command.\n",
+      "\nENVIRONMENT\n  GEMMD_SOCKET, XDG_RUNTIME_DIR   see --socket\n\nEXIT CODES\n", kExitCodes);
   return text;
 }
 
@@ -55,7 +55,8 @@ bool TakesValue(const std::string& word) {
   return word == "--socket" || word == "-o" || word == "--output" || word == "--timeout";
 }
 
-// Index of the command in `words`: the first one that is neither an option nor a global option's value.
+// Index of the command in `words`: the first one that is neither an option nor a global option's
+// value.
 size_t CommandIndex(const std::vector<std::string>& words) {
   for (size_t i = 0; i < words.size(); ++i) {
     if (TakesValue(words[i])) {
@@ -88,8 +89,8 @@ absl::StatusOr<Context> MakeContext(const Arguments& arguments, std::FILE* out, 
   return context;
 }
 
-absl::StatusOr<int> RunOne(const Command& command, const std::vector<std::string>& words, std::FILE* out,
-                           std::FILE* err) {
+absl::StatusOr<int> RunOne(const Command& command, const std::vector<std::string>& words,
+                           std::FILE* out, std::FILE* err) {
   std::vector<Option> options = command.options;
   for (const Option& option : GlobalOptions()) options.push_back(option);
   GEMMD_ASSIGN_OR_RETURN(const Arguments arguments, Arguments::Parse(options, words));
@@ -100,7 +101,8 @@ absl::StatusOr<int> RunOne(const Command& command, const std::vector<std::string
   }
   if (arguments.positional().size() > command.most_positional) {
     return BadArgument(absl::StrCat(command.name, " takes at most ", command.most_positional,
-                                    " arguments; '", arguments.positional().back(), "' is one more"));
+                                    " arguments; '", arguments.positional().back(),
+                                    "' is one more"));
   }
   return command.run(context, arguments);
 }
@@ -115,9 +117,9 @@ absl::StatusOr<client::Session> Context::OpenSession(const std::string& name) co
 }
 
 std::vector<Command> Commands() {
-  return {StatusCommand(),  DevicesCommand(), LayersCommand(),  SessionsCommand(),
-          RegisterCommand(), RunCommand(),     BenchCommand(),   ExplainCommand(),
-          MetricsCommand(), DoctorCommand(),  ConfigCommand(), DrainCommand()};
+  return {StatusCommand(),   DevicesCommand(), LayersCommand(), SessionsCommand(),
+          RegisterCommand(), RunCommand(),     BenchCommand(),  ExplainCommand(),
+          MetricsCommand(),  DoctorCommand(),  ConfigCommand(), DrainCommand()};
 }
 
 int ExitCode(const absl::Status& status) {
@@ -132,12 +134,15 @@ int RunGemmctl(const std::vector<std::string>& words, std::FILE* out, std::FILE*
   const size_t at = CommandIndex(words);
   std::vector<std::string> rest = words;
   if (at == words.size()) {
-    const auto arguments = Arguments::Parse({{"version", 'V', "", "", ""}, {"help", 'h', "", "", ""},
-                                             {"socket", 0, "X", "", ""}, {"output", 'o', "X", "", ""},
+    const auto arguments = Arguments::Parse({{"version", 'V', "", "", ""},
+                                             {"help", 'h', "", "", ""},
+                                             {"socket", 0, "X", "", ""},
+                                             {"output", 'o', "X", "", ""},
                                              {"timeout", 0, "X", "", ""}},
                                             words);
     if (!arguments.ok()) return Usage(err, std::string(arguments.status().message()));
-    if (arguments->Has("version")) return std::fprintf(out, "gemmctl %s\n", kVersion) > 0 ? kDone : kFailed;
+    if (arguments->Has("version"))
+      return std::fprintf(out, "gemmctl %s\n", kVersion) > 0 ? kDone : kFailed;
     if (!arguments->Has("help")) return Usage(err, "a command is missing");
     std::fputs(ToolHelp().c_str(), out);
     return kDone;
@@ -153,7 +158,8 @@ int RunGemmctl(const std::vector<std::string>& words, std::FILE* out, std::FILE*
     const absl::StatusOr<int> code = RunOne(command, rest, out, err);
     if (code.ok()) return *code;
     const std::string reason = ReasonOf(code.status());
-    std::fprintf(err, "gemmctl %s: %s%s\n", name.c_str(), std::string(code.status().message()).c_str(),
+    std::fprintf(err, "gemmctl %s: %s%s\n", name.c_str(),
+                 std::string(code.status().message()).c_str(),
                  reason.empty() ? "" : (" [" + reason + "]").c_str());
     return ExitCode(code.status());
   }

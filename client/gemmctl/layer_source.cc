@@ -46,7 +46,8 @@ class ProgressPrinter {
     const bool ready = progress.stage() == v1::RegisterLayerProgress::STAGE_READY;
     const uint64_t total = std::max<uint64_t>(progress.bytes_total(), 1);
     const uint64_t done = ready ? total : std::min(progress.bytes_done(), total);
-    const int filled = static_cast<int>(static_cast<double>(done) / static_cast<double>(total) * kWidth);
+    const int filled =
+        static_cast<int>(static_cast<double>(done) / static_cast<double>(total) * kWidth);
     std::fprintf(context_.err, "\r%-8s [%s%s] %s / %s%s", StageText(progress.stage()),
                  std::string(filled, '#').c_str(), std::string(kWidth - filled, ' ').c_str(),
                  BytesText(ready ? progress.bytes_total() : done).c_str(),
@@ -58,7 +59,8 @@ class ProgressPrinter {
   v1::RegisterLayerProgress::Stage last_stage_ = v1::RegisterLayerProgress::STAGE_UNSPECIFIED;
 };
 
-absl::Status FindDevice(const client::Session& session, const std::string& wanted, LayerSource* source) {
+absl::Status FindDevice(const client::Session& session, const std::string& wanted,
+                        LayerSource* source) {
   GEMMD_ASSIGN_OR_RETURN(const v1::HelloResponse hello, session.hello());
   std::string known;
   for (const v1::DeviceInfo& device : hello.devices()) {
@@ -81,7 +83,8 @@ std::vector<Option> LayerOptions() {
 }
 
 absl::StatusOr<LayerSource> FindSource(const Arguments& arguments, const client::Session& session) {
-  LayerSource source{.path = arguments.Text("checkpoint"), .module = arguments.Text("module"),
+  LayerSource source{.path = arguments.Text("checkpoint"),
+                     .module = arguments.Text("module"),
                      .name = arguments.Text("name")};
   const std::vector<std::string>& words = arguments.positional();
   if (!words.empty()) source.path = words[0];
@@ -95,7 +98,8 @@ absl::StatusOr<LayerSource> FindSource(const Arguments& arguments, const client:
 }
 
 absl::StatusOr<client::Layer> RegisterWithProgress(const Context& context, client::Session& session,
-                                                   const LayerSource& source, const std::string& device) {
+                                                   const LayerSource& source,
+                                                   const std::string& device) {
   auto printer = std::make_shared<ProgressPrinter>(context);
   return session.RegisterCheckpoint(
       source.path, source.module, device, source.name,

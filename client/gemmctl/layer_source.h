@@ -1,5 +1,5 @@
-// What    What register, run, bench and explain have in common: a session, a device, and a layer from a
-//         checkpoint, with its progress on stderr.
+// What    What register, run, bench and explain have in common: a session, a device, and a layer
+//         from a checkpoint, with its progress on stderr.
 // Threads One thread.
 #ifndef GEMMD_CLIENT_GEMMCTL_LAYER_SOURCE_H_
 #define GEMMD_CLIENT_GEMMCTL_LAYER_SOURCE_H_
@@ -28,7 +28,8 @@ absl::StatusOr<LayerSource> FindSource(const Arguments& arguments, const client:
 
 // Registers on `device`; a bar on a terminal, lines otherwise, nothing with -o json.
 absl::StatusOr<client::Layer> RegisterWithProgress(const Context& context, client::Session& session,
-                                                   const LayerSource& source, const std::string& device);
+                                                   const LayerSource& source,
+                                                   const std::string& device);
 
 }  // namespace gemmd::gemmctl
 

@@ -22,7 +22,8 @@ absl::Status Bad(const std::string& path, absl::string_view fault) {
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return Error(absl::StatusCode::kNotFound, "BAD_FILE", absl::StrCat(path, ": cannot be read"));
+  if (!file)
+    return Error(absl::StatusCode::kNotFound, "BAD_FILE", absl::StrCat(path, ": cannot be read"));
   std::ostringstream content;
   content << file.rdbuf();
   return std::move(content).str();
@@ -42,11 +43,11 @@ absl::StatusOr<Array> MakeArray(const std::string& path, v1::DataType dtype, int
                                 std::vector<int64_t> shape, absl::string_view bytes) {
   const int64_t count = Count(shape);
   if (count < 0 || static_cast<uint64_t>(count) * element_bytes != bytes.size()) {
-    return Bad(path, absl::StrCat("shape [", absl::StrJoin(shape, ", "), "] does not fit ", bytes.size(),
-                                  " bytes of data"));
+    return Bad(path, absl::StrCat("shape [", absl::StrJoin(shape, ", "), "] does not fit ",
+                                  bytes.size(), " bytes of data"));
   }
-  auto values =
-      Decode(dtype, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()));
+  auto values = Decode(
+      dtype, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()));
   if (!values.ok()) return Annotate(values.status(), path);
   return Array{std::move(shape), *std::move(values)};
 }
@@ -57,12 +58,10 @@ struct ElementType {
   int64_t bytes;
 };
 
-constexpr ElementType kSafetensorsTypes[] = {{"F32", v1::DATA_TYPE_FLOAT32, 4},
-                                             {"F16", v1::DATA_TYPE_FLOAT16, 2},
-                                             {"BF16", v1::DATA_TYPE_BFLOAT16, 2},
-                                             {"I8", v1::DATA_TYPE_INT8, 1},
-                                             {"I32", v1::DATA_TYPE_INT32, 4},
-                                             {"I64", v1::DATA_TYPE_INT64, 8}};
+constexpr ElementType kSafetensorsTypes[] = {
+    {"F32", v1::DATA_TYPE_FLOAT32, 4},   {"F16", v1::DATA_TYPE_FLOAT16, 2},
+    {"BF16", v1::DATA_TYPE_BFLOAT16, 2}, {"I8", v1::DATA_TYPE_INT8, 1},
+    {"I32", v1::DATA_TYPE_INT32, 4},     {"I64", v1::DATA_TYPE_INT64, 8}};
 constexpr ElementType kNpyTypes[] = {{"<f4", v1::DATA_TYPE_FLOAT32, 4},
                                      {"<f2", v1::DATA_TYPE_FLOAT16, 2},
                                      {"|i1", v1::DATA_TYPE_INT8, 1},
@@ -118,28 +117,33 @@ absl::StatusOr<Array> ReadSafetensors(const std::string& path, const std::string
   if (file.size() < sizeof(header_bytes)) return Bad(path, "is shorter than its header length");
   std::memcpy(&header_bytes, file.data(), sizeof(header_bytes));
   if (header_bytes > file.size() - 8) return Bad(path, "the header is longer than the file");
-  const auto header = nlohmann::json::parse(file.begin() + 8, file.begin() + 8 + header_bytes, nullptr,
-                                            /*allow_exceptions=*/false);
+  const auto header =
+      nlohmann::json::parse(file.begin() + 8, file.begin() + 8 + header_bytes, nullptr,
+                            /*allow_exceptions=*/false);
   if (!header.is_object() || !header.contains(key)) {
-    return Error(absl::StatusCode::kNotFound, "BAD_FILE", absl::StrCat(path, ": holds no tensor ", key));
+    return Error(absl::StatusCode::kNotFound, "BAD_FILE",
+                 absl::StrCat(path, ": holds no tensor ", key));
   }
   const nlohmann::json& entry = header[key];
   if (!entry.contains("dtype") || !entry.contains("shape") || !entry.contains("data_offsets") ||
-      !entry["dtype"].is_string() || !entry["shape"].is_array() || !entry["data_offsets"].is_array() ||
-      entry["data_offsets"].size() != 2) {
+      !entry["dtype"].is_string() || !entry["shape"].is_array() ||
+      !entry["data_offsets"].is_array() || entry["data_offsets"].size() != 2) {
     return Bad(path, absl::StrCat(key, ": damaged header entry"));
   }
   const ElementType* type = FindType(kSafetensorsTypes, entry["dtype"].get<std::string>());
-  if (type == nullptr) return Bad(path, absl::StrCat(key, ": element type ", entry["dtype"].dump()));
+  if (type == nullptr)
+    return Bad(path, absl::StrCat(key, ": element type ", entry["dtype"].dump()));
   std::vector<int64_t> shape;
-  for (const auto& extent : entry["shape"]) shape.push_back(extent.is_number() ? extent.get<int64_t>() : -1);
+  for (const auto& extent : entry["shape"])
+    shape.push_back(extent.is_number() ? extent.get<int64_t>() : -1);
   const auto number = [](const nlohmann::json& value) {
     return value.is_number_unsigned() ? value.get<uint64_t>() : ~uint64_t{0};
   };
   const uint64_t begin = number(entry["data_offsets"][0]);
   const uint64_t end = number(entry["data_offsets"][1]);
   const absl::string_view data = absl::string_view(file).substr(8 + header_bytes);
-  if (begin > end || end > data.size()) return Bad(path, absl::StrCat(key, ": data leave the file"));
+  if (begin > end || end > data.size())
+    return Bad(path, absl::StrCat(key, ": data leave the file"));
   return MakeArray(absl::StrCat(path, ":", key), type->dtype, type->bytes, std::move(shape),
                    data.substr(begin, end - begin));
 }
@@ -156,9 +160,9 @@ absl::StatusOr<Array> ReadArray(const std::string& source) {
 }
 
 absl::Status WriteNpy(const std::string& path, const Array& array) {
-  std::string header = absl::StrCat("{'descr': '<f4', 'fortran_order': False, 'shape': (",
-                                    absl::StrJoin(array.shape, ", "), array.shape.size() == 1 ? "," : "",
-                                    "), }");
+  std::string header =
+      absl::StrCat("{'descr': '<f4', 'fortran_order': False, 'shape': (",
+                   absl::StrJoin(array.shape, ", "), array.shape.size() == 1 ? "," : "", "), }");
   // Data start at a multiple of 64; the header ends with a newline.
   header.append((64 - (10 + header.size() + 1) % 64) % 64, ' ');
   header += '\n';
@@ -166,7 +170,8 @@ absl::Status WriteNpy(const std::string& path, const Array& array) {
   file << "\x93NUMPY" << '\x01' << '\0' << static_cast<char>(header.size() & 255)
        << static_cast<char>(header.size() >> 8) << header;
   GEMMD_ASSIGN_OR_RETURN(const Bytes bytes, Encode(v1::DATA_TYPE_FLOAT32, array.values));
-  file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  file.write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
   file.flush();
   if (!file) return absl::UnavailableError(absl::StrCat(path, ": cannot be written"));
   return absl::OkStatus();

@@ -53,7 +53,9 @@ uint16_t ToBFloat16(float value) {
   return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-float FromBFloat16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+float FromBFloat16(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
 
 uint16_t ToFloat16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
@@ -75,7 +77,8 @@ float FromFloat16(uint16_t bits) {
   if (exponent == 31) {
     magnitude = mantissa == 0 ? INFINITY : NAN;
   } else {
-    magnitude = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+    magnitude =
+        exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
   }
   return static_cast<float>((bits & 0x8000) != 0 ? -magnitude : magnitude);
 }

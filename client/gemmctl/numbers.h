@@ -1,6 +1,7 @@
 // What    Matrices of doubles to and from the bytes of a request's tensors.
 // Numbers Encoding rounds to nearest, ties to even; bfloat16 and float16 overflow to infinity.
-// Errors  Unimplemented UNSUPPORTED_DTYPE for types that are neither float nor integer of at most 64 bits.
+// Errors  Unimplemented UNSUPPORTED_DTYPE for types that are neither float nor integer of at most
+//         64 bits.
 // Threads Pure functions.
 #ifndef GEMMD_CLIENT_GEMMCTL_NUMBERS_H_
 #define GEMMD_CLIENT_GEMMCTL_NUMBERS_H_

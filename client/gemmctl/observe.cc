@@ -1,4 +1,5 @@
-// What    status, devices, layers, sessions, config, metrics, drain: one admin call and its table each.
+// What    status, devices, layers, sessions, config, metrics, drain: one admin call and its table
+//         each.
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -19,8 +20,9 @@ std::string IdText(uint64_t id) { return absl::StrCat(absl::Hex(id, absl::kZeroP
 Table DevicesTable(const google::protobuf::RepeatedPtrField<v1::DeviceInfo>& devices) {
   Table table({"DEVICE", "NAME", "ARCH", "SMs", "MEMORY", "WEIGHTS", "STATE"});
   for (const v1::DeviceInfo& device : devices) {
-    table.Add({device.id(), device.name(), device.architecture(), absl::StrCat(device.multiprocessors()),
-               BytesText(device.memory_bytes()), BytesText(device.weights_bytes()),
+    table.Add({device.id(), device.name(), device.architecture(),
+               absl::StrCat(device.multiprocessors()), BytesText(device.memory_bytes()),
+               BytesText(device.weights_bytes()),
                device.ready() ? "ready" : "not ready: " + device.not_ready_reason()});
   }
   return table;
@@ -48,14 +50,19 @@ absl::StatusOr<int> RunStatus(const Context& context, const Arguments&) {
     return kDone;
   }
   context.Print(absl::StrCat("gemmd ", status.version(), ", pid ", status.pid(), ", up ",
-                             AgeText(status.uptime_seconds()), status.draining() ? ", DRAINING" : "",
-                             ", at ", admin.address().Text(), "\n\n", DevicesTable(status.devices()).Text()));
+                             AgeText(status.uptime_seconds()),
+                             status.draining() ? ", DRAINING" : "", ", at ", admin.address().Text(),
+                             "\n\n", DevicesTable(status.devices()).Text()));
   Table table({"", ""});
   table.Add({"sessions", absl::StrCat(status.sessions())});
-  table.Add({"layers", absl::StrCat(status.layers(), " (", status.layer_references(), " references)")});
-  table.Add({"regions", absl::StrCat(status.regions(), " (", BytesText(status.region_bytes()), ")")});
+  table.Add(
+      {"layers", absl::StrCat(status.layers(), " (", status.layer_references(), " references)")});
+  table.Add(
+      {"regions", absl::StrCat(status.regions(), " (", BytesText(status.region_bytes()), ")")});
   table.Add({"requests", absl::StrCat(status.requests_total())});
-  table.Add({"metrics", status.metrics_address().empty() ? "off" : "http://" + status.metrics_address() + "/metrics"});
+  table.Add({"metrics", status.metrics_address().empty()
+                            ? "off"
+                            : "http://" + status.metrics_address() + "/metrics"});
   table.Add({"cache", status.cache_directory().empty() ? "off" : status.cache_directory()});
   context.Print(table.Text());
   return kDone;
@@ -81,7 +88,8 @@ absl::StatusOr<int> RunLayers(const Context& context, const Arguments&) {
     context.PrintJson(ToJson(response)["layers"]);
     return kDone;
   }
-  Table table({"DIGEST", "NAME", "DEVICE", "FORMAT", "WEIGHT", "SCALE", "E", "N", "K", "BYTES", "CLIENTS", "STATE"});
+  Table table({"DIGEST", "NAME", "DEVICE", "FORMAT", "WEIGHT", "SCALE", "E", "N", "K", "BYTES",
+               "CLIENTS", "STATE"});
   for (const v1::LayerInfo& layer : response.layers()) {
     table.Add({layer.digest().substr(0, 12), layer.name(), layer.device(), layer.source_format(),
                FormatText(layer.spec().weight()), FormatText(layer.spec().scale()),
@@ -99,7 +107,8 @@ absl::StatusOr<int> RunSessions(const Context& context, const Arguments&) {
     context.PrintJson(ToJson(response)["sessions"]);
     return kDone;
   }
-  Table table({"SESSION", "NAME", "PID", "UID", "VIA", "LAYERS", "REGIONS", "BYTES", "REQUESTS", "QUEUED", "AGE"});
+  Table table({"SESSION", "NAME", "PID", "UID", "VIA", "LAYERS", "REGIONS", "BYTES", "REQUESTS",
+               "QUEUED", "AGE"});
   for (const v1::SessionInfo& session : response.sessions()) {
     table.Add({IdText(session.session_id()), session.name(),
                session.pid() == 0 ? "-" : absl::StrCat(session.pid()), absl::StrCat(session.uid()),
@@ -138,7 +147,8 @@ absl::StatusOr<int> RunMetrics(const Context& context, const Arguments&) {
 }
 
 // Returns once nothing answers at the address any more.
-absl::StatusOr<int> WaitForExit(const Context& context, const client::Admin& admin, absl::Time until) {
+absl::StatusOr<int> WaitForExit(const Context& context, const client::Admin& admin,
+                                absl::Time until) {
   while (absl::Now() < until) {
     if (!admin.Greet().ok()) {
       if (!context.json) context.Print("stopped\n");
@@ -159,7 +169,8 @@ absl::StatusOr<int> RunDrain(const Context& context, const Arguments& arguments)
     context.Print("draining\n");
   }
   if (!arguments.Has("wait")) return kDone;
-  return WaitForExit(context, admin, absl::Now() + absl::Seconds(seconds == 0 ? 120 : seconds + 10));
+  return WaitForExit(context, admin,
+                     absl::Now() + absl::Seconds(seconds == 0 ? 120 : seconds + 10));
 }
 
 }  // namespace
@@ -167,8 +178,10 @@ absl::StatusOr<int> RunDrain(const Context& context, const Arguments& arguments)
 Command StatusCommand() {
   return {.name = "status",
           .summary = "what the daemon is, holds and has done",
-          .description = "  Version, devices, numbers of sessions, layers and regions, requests so far, and where\n"
-                         "  metrics and the kernel cache are.",
+          .description =
+              "  Version, devices, numbers of sessions, layers and regions, requests so far, and "
+              "where\n"
+              "  metrics and the kernel cache are.",
           .examples = "  gemmctl status\n  gemmctl status -o json | jq .layer_references",
           .run = RunStatus};
 }
@@ -176,8 +189,10 @@ Command StatusCommand() {
 Command DevicesCommand() {
   return {.name = "devices",
           .summary = "devices of the daemon, best first",
-          .description = "  A device is named \"cpu\" or \"cuda:<GPU UUID>\". The first one is taken when a client names\n"
-                         "  none. Needs no rights.",
+          .description =
+              "  A device is named \"cpu\" or \"cuda:<GPU UUID>\". The first one is taken when a "
+              "client names\n"
+              "  none. Needs no rights.",
           .examples = "  gemmctl devices",
           .run = RunDevices};
 }
@@ -185,8 +200,10 @@ Command DevicesCommand() {
 Command LayersCommand() {
   return {.name = "layers",
           .summary = "layers of every session",
-          .description = "  One line per content and device, however many clients registered it; CLIENTS counts the\n"
-                         "  sessions that hold it.",
+          .description =
+              "  One line per content and device, however many clients registered it; CLIENTS "
+              "counts the\n"
+              "  sessions that hold it.",
           .examples = "  gemmctl layers\n  gemmctl layers -o json | jq '.[].digest'",
           .run = RunLayers};
 }
@@ -194,7 +211,9 @@ Command LayersCommand() {
 Command SessionsCommand() {
   return {.name = "sessions",
           .summary = "client processes",
-          .description = "  VIA says how the session is kept: \"socket\" by the session socket, \"stream\" by a gRPC stream.",
+          .description =
+              "  VIA says how the session is kept: \"socket\" by the session socket, \"stream\" by "
+              "a gRPC stream.",
           .examples = "  gemmctl sessions",
           .run = RunSessions};
 }
@@ -218,8 +237,11 @@ Command MetricsCommand() {
 Command DrainCommand() {
   return {.name = "drain",
           .summary = "let the daemon finish its work and stop",
-          .description = "  New sessions, layers and requests are refused, queued requests finish, then the daemon exits.",
-          .options = {{"deadline", 0, "SECONDS", "0", "how long work may take; 0 = the daemon's own setting"},
+          .description =
+              "  New sessions, layers and requests are refused, queued requests finish, then the "
+              "daemon exits.",
+          .options = {{"deadline", 0, "SECONDS", "0",
+                       "how long work may take; 0 = the daemon's own setting"},
                       {"wait", 0, "", "", "return when the daemon has stopped"}},
           .examples = "  gemmctl drain --wait",
           .run = RunDrain};

@@ -37,7 +37,8 @@ bool SameSpecial(double got, double want) {
 
 }  // namespace
 
-std::vector<double> ReferenceGemm(const DenseWeights& layer, int64_t m, absl::Span<const double> x) {
+std::vector<double> ReferenceGemm(const DenseWeights& layer, int64_t m,
+                                  absl::Span<const double> x) {
   std::vector<double> y;
   y.reserve(static_cast<size_t>(m * layer.n));
   for (int64_t row = 0; row < m; ++row) {
@@ -93,9 +94,10 @@ ErrorReport Compare(absl::Span<const double> got, absl::Span<const double> want,
 }
 
 std::string ErrorReport::Text() const {
-  return absl::StrFormat("relative %.2e, max abs %.3e at [%d, %d]: got %.7g, want %.7g%s",
-                         relative_frobenius, max_abs, worst_row, worst_column, got, want,
-                         bad_special == 0 ? "" : absl::StrFormat(", %d NaN or Inf differ", bad_special));
+  return absl::StrFormat(
+      "relative %.2e, max abs %.3e at [%d, %d]: got %.7g, want %.7g%s", relative_frobenius, max_abs,
+      worst_row, worst_column, got, want,
+      bad_special == 0 ? "" : absl::StrFormat(", %d NaN or Inf differ", bad_special));
 }
 
 }  // namespace gemmd::gemmctl

@@ -1,4 +1,5 @@
-// What    GEMM and MoE in double precision from dequantized weights, and the distance of a result to it.
+// What    GEMM and MoE in double precision from dequantized weights, and the distance of a result
+//         to it.
 // Shapes  weights [E, N, K] row-major, bias [E, N] or empty; x [M, K].
 // Threads Pure functions.
 #ifndef GEMMD_CLIENT_GEMMCTL_REFERENCE_H_
@@ -23,8 +24,8 @@ struct DenseWeights {
 // y[M, N] = x[M, K] * w[N, K]^T + bias, with expert 0.
 std::vector<double> ReferenceGemm(const DenseWeights& layer, int64_t m, absl::Span<const double> x);
 
-// gpt-oss block: rows of gate_up alternate gate, up; activation SWIGLU_CLAMPED. Ids outside [0, E) add
-// nothing.
+// gpt-oss block: rows of gate_up alternate gate, up; activation SWIGLU_CLAMPED. Ids outside [0, E)
+// add nothing.
 struct MoeReference {
   const DenseWeights* gate_up = nullptr;
   const DenseWeights* down = nullptr;
@@ -36,11 +37,12 @@ std::vector<double> ReferenceMoe(const MoeReference& moe, int64_t m, absl::Span<
                                  absl::Span<const double> ids, absl::Span<const double> weights);
 
 struct ErrorReport {
-  double relative_frobenius = 0;  // |got - want| / |want|; 0 when both are 0, infinity when want is 0
+  double relative_frobenius =
+      0;  // |got - want| / |want|; 0 when both are 0, infinity when want is 0
   double max_abs = 0;
   int64_t worst_row = 0;
   int64_t worst_column = 0;
-  double got = 0;   // at the worst element
+  double got = 0;  // at the worst element
   double want = 0;
   int64_t bad_special = 0;  // elements where exactly one side is NaN, or infinities differ
 

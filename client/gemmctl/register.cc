@@ -1,4 +1,5 @@
-// What    gemmctl register and explain: a layer of a checkpoint, held for as long as the command runs.
+// What    gemmctl register and explain: a layer of a checkpoint, held for as long as the command
+//         runs.
 #include <csignal>
 #include <map>
 
@@ -79,11 +80,13 @@ absl::StatusOr<int> RunRegister(const Context& context, const Arguments& argumen
 }
 
 absl::StatusOr<int> RunExplain(const Context& context, const Arguments& arguments) {
-  GEMMD_ASSIGN_OR_RETURN(const std::vector<int64_t> m, arguments.Integers("m", 0, int64_t{1} << 40));
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<int64_t> m,
+                         arguments.Integers("m", 0, int64_t{1} << 40));
   GEMMD_ASSIGN_OR_RETURN(client::Session session, context.OpenSession("gemmctl explain"));
   GEMMD_ASSIGN_OR_RETURN(const LayerSource source, FindSource(arguments, session));
-  GEMMD_ASSIGN_OR_RETURN(const client::Layer layer,
-                         session.RegisterCheckpoint(source.path, source.module, source.device, source.name));
+  GEMMD_ASSIGN_OR_RETURN(
+      const client::Layer layer,
+      session.RegisterCheckpoint(source.path, source.module, source.device, source.name));
   GEMMD_ASSIGN_OR_RETURN(const v1::ExplainLayerResponse response, session.Explain(layer, m));
   if (context.json) {
     context.PrintJson({{"layer", ToJson(layer.info())}, {"choices", ToJson(response)["choices"]}});
@@ -113,19 +116,23 @@ Command RegisterCommand() {
   std::vector<Option> options = LayerOptions();
   options.push_back({"hold", 0, "", "", "keep the layer until Ctrl-C or SIGTERM"});
   options.push_back({"keep", 0, "", "", "the same as --hold"});
-  return {.name = "register",
-          .synopsis = "PATH MODULE",
-          .summary = "load a layer of a checkpoint and describe it",
-          .description =
-              "  PATH is a folder below one of the daemon's checkpoint roots, with config.json and\n"
-              "  model.safetensors (or its index). The daemon reads and packs the module; progress goes to\n"
-              "  stderr. A layer lives as long as a session holds it: without --hold it is described and\n"
-              "  released again, with --hold other clients find it loaded.",
-          .options = options,
-          .examples = "  gemmctl register /models/llama model.layers.0.mlp.down_proj\n"
-                      "  gemmctl register /models/llama model.layers.0.mlp.down_proj --device cpu --hold",
-          .most_positional = 2,
-          .run = RunRegister};
+  return {
+      .name = "register",
+      .synopsis = "PATH MODULE",
+      .summary = "load a layer of a checkpoint and describe it",
+      .description =
+          "  PATH is a folder below one of the daemon's checkpoint roots, with config.json and\n"
+          "  model.safetensors (or its index). The daemon reads and packs the module; progress "
+          "goes to\n"
+          "  stderr. A layer lives as long as a session holds it: without --hold it is described "
+          "and\n"
+          "  released again, with --hold other clients find it loaded.",
+      .options = options,
+      .examples =
+          "  gemmctl register /models/llama model.layers.0.mlp.down_proj\n"
+          "  gemmctl register /models/llama model.layers.0.mlp.down_proj --device cpu --hold",
+      .most_positional = 2,
+      .run = RunRegister};
 }
 
 Command ExplainCommand() {
@@ -135,12 +142,15 @@ Command ExplainCommand() {
           .synopsis = "PATH MODULE",
           .summary = "which kernel serves a layer at each M, and why",
           .description =
-              "  Registers the layer for the time of the command. ACTIVATIONS is the type the multiplication\n"
-              "  takes; WHY says why it differs from what the layer asks for. The fields of the rendered\n"
+              "  Registers the layer for the time of the command. ACTIVATIONS is the type the "
+              "multiplication\n"
+              "  takes; WHY says why it differs from what the layer asks for. The fields of the "
+              "rendered\n"
               "  configuration follow.",
           .options = options,
-          .examples = "  gemmctl explain /models/llama model.layers.0.mlp.down_proj --m 1,64\n"
-                      "  gemmctl explain /models/llama model.layers.0.mlp.down_proj -o json",
+          .examples =
+              "  gemmctl explain /models/llama model.layers.0.mlp.down_proj --m 1,64\n"
+              "  gemmctl explain /models/llama model.layers.0.mlp.down_proj -o json",
           .most_positional = 2,
           .run = RunExplain};
 }

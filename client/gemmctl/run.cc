@@ -41,7 +41,8 @@ absl::Status FillX(const Arguments& arguments, Problem* problem) {
   if (arguments.Has("x")) {
     GEMMD_ASSIGN_OR_RETURN(Array array, ReadArray(arguments.Text("x")));
     if (array.shape.empty() || array.shape.back() != problem->k) {
-      return BadArgument(absl::StrCat("--x ", arguments.Text("x"), " does not end in K = ", problem->k));
+      return BadArgument(
+          absl::StrCat("--x ", arguments.Text("x"), " does not end in K = ", problem->k));
     }
     problem->m = problem->k == 0 ? 0 : array.size() / problem->k;
     values = std::move(array.values);
@@ -54,10 +55,11 @@ absl::Status FillX(const Arguments& arguments, Problem* problem) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Outcome> RunOn(client::Session& session, const client::Layer& layer, const Problem& problem,
-                              const std::string& device, const std::string& memory, v1::DataType y_type) {
-  const uint64_t bytes = PlacedBytes(problem.dtype, problem.m, problem.k) +
-                         PlacedBytes(y_type, problem.m, problem.n);
+absl::StatusOr<Outcome> RunOn(client::Session& session, const client::Layer& layer,
+                              const Problem& problem, const std::string& device,
+                              const std::string& memory, v1::DataType y_type) {
+  const uint64_t bytes =
+      PlacedBytes(problem.dtype, problem.m, problem.k) + PlacedBytes(y_type, problem.m, problem.n);
   GEMMD_ASSIGN_OR_RETURN(Workspace workspace, Workspace::Create(session, device, memory, bytes));
   client::Gemm gemm{.layer = &layer};
   GEMMD_ASSIGN_OR_RETURN(gemm.x, workspace.Put(problem.dtype, problem.m, problem.k, problem.x));
@@ -74,17 +76,19 @@ struct Reference {
   std::string text;
 };
 
-// With --expected from dequantized weights, here, in double precision; else the same request with float32
-// output on the daemon's CPU device, which computes exactly.
+// With --expected from dequantized weights, here, in double precision; else the same request with
+// float32 output on the daemon's CPU device, which computes exactly.
 absl::StatusOr<Reference> MakeReference(const Context& context, const Arguments& arguments,
                                         client::Session& session, const Problem& problem) {
   if (arguments.Has("expected")) {
     GEMMD_ASSIGN_OR_RETURN(Array weights, ReadArray(arguments.Text("expected")));
     if (weights.shape != std::vector<int64_t>{problem.n, problem.k}) {
-      return BadArgument(absl::StrCat("--expected is not [N, K] = [", problem.n, ", ", problem.k, "]"));
+      return BadArgument(
+          absl::StrCat("--expected is not [N, K] = [", problem.n, ", ", problem.k, "]"));
     }
     const DenseWeights dense{.n = problem.n, .k = problem.k, .weights = std::move(weights.values)};
-    return Reference{ReferenceGemm(dense, problem.m, problem.x), "weights of --expected, double precision"};
+    return Reference{ReferenceGemm(dense, problem.m, problem.x),
+                     "weights of --expected, double precision"};
   }
   GEMMD_ASSIGN_OR_RETURN(const client::Layer layer,
                          RegisterWithProgress(context, session, problem.source, "cpu"));
@@ -106,8 +110,11 @@ void PrintReport(const Context& context, const Problem& problem, const Outcome& 
                        {"reference", reference.text},
                        {"relative_frobenius_error", error.relative_frobenius},
                        {"max_abs_error", error.max_abs},
-                       {"worst", {{"row", error.worst_row}, {"column", error.worst_column},
-                                  {"got", error.got}, {"want", error.want}}},
+                       {"worst",
+                        {{"row", error.worst_row},
+                         {"column", error.worst_column},
+                         {"got", error.got},
+                         {"want", error.want}}},
                        {"bad_special", error.bad_special},
                        {"bound", bound},
                        {"ok", error.Within(bound)}});
@@ -137,18 +144,20 @@ absl::StatusOr<int> RunRun(const Context& context, const Arguments& arguments) {
   GEMMD_ASSIGN_OR_RETURN(const double bound, arguments.Number("max-error", 0, 1e30));
   GEMMD_ASSIGN_OR_RETURN(client::Session session, context.OpenSession("gemmctl run"));
   GEMMD_ASSIGN_OR_RETURN(problem.source, FindSource(arguments, session));
-  GEMMD_ASSIGN_OR_RETURN(const client::Layer layer,
-                         RegisterWithProgress(context, session, problem.source, problem.source.device));
+  GEMMD_ASSIGN_OR_RETURN(
+      const client::Layer layer,
+      RegisterWithProgress(context, session, problem.source, problem.source.device));
   problem.n = layer.info().n();
   problem.k = layer.info().k();
   GEMMD_RETURN_IF_ERROR(FillX(arguments, &problem));
   GEMMD_ASSIGN_OR_RETURN(const Outcome outcome,
-                         RunOn(session, layer, problem, problem.source.device, arguments.Text("memory"),
-                               problem.dtype));
+                         RunOn(session, layer, problem, problem.source.device,
+                               arguments.Text("memory"), problem.dtype));
   if (arguments.Has("y")) {
     GEMMD_RETURN_IF_ERROR(WriteNpy(arguments.Text("y"), Array{{problem.m, problem.n}, outcome.y}));
   }
-  GEMMD_ASSIGN_OR_RETURN(const Reference reference, MakeReference(context, arguments, session, problem));
+  GEMMD_ASSIGN_OR_RETURN(const Reference reference,
+                         MakeReference(context, arguments, session, problem));
   const ErrorReport error = Compare(outcome.y, reference.y, problem.n);
   PrintReport(context, problem, outcome, reference, error, bound);
   return error.Within(bound) ? kDone : kFailed;
@@ -167,7 +176,8 @@ Command RunCommand() {
            {"expected", 0, "FILE", "",
             "dequantized weights [N, K] to compute the reference from, instead of the CPU device"},
            {"memory", 0, "KIND", "auto",
-            "ipc (CUDA memory of this process), memfd, daemon (the daemon's memory; bytes travel in "
+            "ipc (CUDA memory of this process), memfd, daemon (the daemon's memory; bytes travel "
+            "in "
             "messages) or auto"},
            {"max-error", 0, "X", "4e-3", "largest relative Frobenius error for exit code 0"}}) {
     options.push_back(option);
@@ -176,14 +186,21 @@ Command RunCommand() {
           .synopsis = "PATH MODULE (--x FILE | --random M)",
           .summary = "one GEMM through the daemon, compared with a reference",
           .description =
-              "  Computes y = x w^T (+ bias) with a layer of a checkpoint and compares y with a reference: the\n"
-              "  same request on the daemon's CPU device, which computes in double precision, or weights of\n"
-              "  --expected, with which this tool computes by itself. Prints the relative Frobenius error, the\n"
+              "  Computes y = x w^T (+ bias) with a layer of a checkpoint and compares y with a "
+              "reference: the\n"
+              "  same request on the daemon's CPU device, which computes in double precision, or "
+              "weights of\n"
+              "  --expected, with which this tool computes by itself. Prints the relative "
+              "Frobenius error, the\n"
               "  largest absolute error and where it is.",
           .options = options,
-          .examples = "  gemmctl run --checkpoint /models/llama --module model.layers.0.mlp.down_proj --random 16\n"
-                      "  gemmctl run /models/llama model.layers.0.mlp.down_proj --x x.npy --y y.npy --dtype f16\n"
-                      "  gemmctl run CASE MODULE --random 4 --expected CASE/expected.safetensors:MODULE.weight_f32",
+          .examples =
+              "  gemmctl run --checkpoint /models/llama --module model.layers.0.mlp.down_proj "
+              "--random 16\n"
+              "  gemmctl run /models/llama model.layers.0.mlp.down_proj --x x.npy --y y.npy "
+              "--dtype f16\n"
+              "  gemmctl run CASE MODULE --random 4 --expected "
+              "CASE/expected.safetensors:MODULE.weight_f32",
           .most_positional = 2,
           .run = RunRun};
 }

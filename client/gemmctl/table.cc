@@ -11,7 +11,8 @@ namespace gemmd::gemmctl {
 namespace {
 
 bool LooksNumeric(const std::string& cell) {
-  return !cell.empty() && (std::isdigit(static_cast<unsigned char>(cell[0])) != 0 || cell[0] == '-') &&
+  return !cell.empty() &&
+         (std::isdigit(static_cast<unsigned char>(cell[0])) != 0 || cell[0] == '-') &&
          cell.size() < 16;
 }
 

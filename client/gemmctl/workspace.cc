@@ -31,7 +31,8 @@ absl::StatusOr<Workspace> Workspace::Create(client::Session& session, const std:
     return Workspace(kind, std::nullopt, std::move(region));
   }
   if (kind == "daemon") {
-    GEMMD_ASSIGN_OR_RETURN(client::Region region, session.AllocateInDaemon(device, bytes, "workspace"));
+    GEMMD_ASSIGN_OR_RETURN(client::Region region,
+                           session.AllocateInDaemon(device, bytes, "workspace"));
     return Workspace(kind, std::nullopt, std::move(region));
   }
   if (kind != "ipc") {
@@ -48,10 +49,13 @@ absl::StatusOr<Workspace> Workspace::Create(client::Session& session, const std:
 absl::StatusOr<client::Tensor> Workspace::Place(v1::DataType dtype, int64_t rows, int64_t columns) {
   const uint64_t bytes = PlacedBytes(dtype, rows, columns);
   if (bytes > region_->size() - used_) {
-    return absl::ResourceExhaustedError(absl::StrCat(bytes, " bytes do not fit: ", used_, " of ",
-                                                     region_->size(), " are in use"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(bytes, " bytes do not fit: ", used_, " of ", region_->size(), " are in use"));
   }
-  client::Tensor tensor{.region = region_.get(), .byte_offset = used_, .dtype = dtype, .rows = rows,
+  client::Tensor tensor{.region = region_.get(),
+                        .byte_offset = used_,
+                        .dtype = dtype,
+                        .rows = rows,
                         .columns = columns};
   used_ += bytes;
   return tensor;
@@ -66,7 +70,8 @@ absl::StatusOr<client::Tensor> Workspace::Put(v1::DataType dtype, int64_t rows, 
 }
 
 absl::StatusOr<std::vector<double>> Workspace::Get(const client::Tensor& tensor) const {
-  Bytes bytes(static_cast<size_t>(tensor.rows * tensor.columns * client::ElementBytes(tensor.dtype)));
+  Bytes bytes(
+      static_cast<size_t>(tensor.rows * tensor.columns * client::ElementBytes(tensor.dtype)));
   GEMMD_RETURN_IF_ERROR(region_->Read(tensor.byte_offset, absl::MakeSpan(bytes)));
   return Decode(tensor.dtype, bytes);
 }

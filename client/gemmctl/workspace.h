@@ -23,13 +23,15 @@ namespace gemmd::gemmctl {
 class Workspace {
  public:
   Workspace(Workspace&&) = default;
-  Workspace& operator=(Workspace&&) = delete;  // would free the memory before its region is unregistered
+  Workspace& operator=(Workspace&&) =
+      delete;  // would free the memory before its region is unregistered
   static absl::StatusOr<Workspace> Create(client::Session& session, const std::string& device,
                                           const std::string& kind, uint64_t bytes);
 
   const std::string& kind() const { return kind_; }
 
-  // The next [rows, columns] of `dtype`, aligned to 256 bytes. ResourceExhausted when the region is full.
+  // The next [rows, columns] of `dtype`, aligned to 256 bytes. ResourceExhausted when the region is
+  // full.
   absl::StatusOr<client::Tensor> Place(v1::DataType dtype, int64_t rows, int64_t columns);
   // Place and write `values`.
   absl::StatusOr<client::Tensor> Put(v1::DataType dtype, int64_t rows, int64_t columns,
@@ -45,7 +47,8 @@ class Workspace {
 
   std::string kind_;
   std::optional<client::CudaBuffer> memory_;
-  std::unique_ptr<client::Region> region_;  // unregistered before memory_ is freed; tensors point at it
+  std::unique_ptr<client::Region>
+      region_;  // unregistered before memory_ is freed; tensors point at it
   uint64_t used_ = 0;
 };
 

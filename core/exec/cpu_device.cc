@@ -139,7 +139,7 @@ class CpuDevice : public Device {
   explicit CpuDevice(int threads)
       : description_(Describe(threads)),
         usage_(std::make_shared<Usage>()),
-        gate_(std::max(2, threads)),
+        gate_(std::max(16, threads)),
         pool_(threads) {
     UseOneBlasThread();
   }

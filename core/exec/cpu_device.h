@@ -1,6 +1,7 @@
 // What    The CPU as a device: the reference arithmetic in double precision on a BLAS,
-// multi-threaded. Memory  Regions are host memory: memfds of clients (mapped shared), or
-// allocations of the daemon. Threads As Device.
+//         multi-threaded.
+// Memory  Regions are host memory: memfds of clients (mapped shared), or allocations of the daemon.
+// Threads As Device.
 #ifndef GEMMD_CORE_EXEC_CPU_DEVICE_H_
 #define GEMMD_CORE_EXEC_CPU_DEVICE_H_
 

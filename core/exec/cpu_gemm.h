@@ -1,6 +1,7 @@
 // What    Dense GEMM of the CPU device: y = x * w^T + bias, rounded once to the type of y.
 // Memory  Bounded: 64 MiB of x in doubles at a time, and one block of weights and results per
-// thread. Threads Pure function; work is split over the pool.
+//         thread.
+// Threads Pure function; work is split over the pool.
 #ifndef GEMMD_CORE_EXEC_CPU_GEMM_H_
 #define GEMMD_CORE_EXEC_CPU_GEMM_H_
 

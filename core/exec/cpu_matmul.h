@@ -1,8 +1,7 @@
 // What    The arithmetic of the CPU device: x * w^T in double precision on a BLAS.
 // Shapes  x [PaddedRows(rows), ld], w [n, ld], out [n, PaddedRows(rows)]: transposed, so that a
-// block of
-//         weight rows is one contiguous piece. ld = PaddedColumns(k): rows start at 64-byte
-//         boundaries.
+//         block of weight rows is one contiguous piece. ld = PaddedColumns(k): rows start at
+//         64-byte boundaries.
 // Threads Pure functions; the BLAS runs in the calling thread.
 // Source  Which bits depend on what: core/exec/README.md, "Batch invariance".
 #ifndef GEMMD_CORE_EXEC_CPU_MATMUL_H_

@@ -1,6 +1,6 @@
 // What    Host memory as regions of the CPU device: memfds of clients and allocations of the
-// daemon. Errors  InvalidArgument REGION_OUT_OF_BOUNDS: the file is smaller than `size`, or `size`
-// is 0.
+//         daemon.
+// Errors  InvalidArgument REGION_OUT_OF_BOUNDS: the file is smaller than `size`, or `size` is 0.
 //         FailedPrecondition NOT_IPC_CAPABLE: no memfd, or not sealed against shrinking (a client
 //         that shrinks its file would kill the daemon by SIGBUS); IPC_OPEN_FAILED: the mapping
 //         failed. ResourceExhausted GPU_OOM: the allocation failed.

@@ -1,7 +1,6 @@
 // What    Whole MoE block of the CPU device: route, gate/up, activation, down, combine.
 // Numbers Both GEMMs, the activation and the combination in double; the intermediate is rounded
-// once to
-//         the type of x and y once to its own. Contributions are added in slot order.
+//         once to the type of x and y once to its own. Contributions are added in slot order.
 // Memory  Tokens in chunks, so that their activations take about 256 MiB.
 // Errors  InvalidArgument EXPERT_OUT_OF_RANGE (cpu_routing.h).
 // Threads Pure function; work is split over the pool.

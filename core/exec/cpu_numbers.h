@@ -1,8 +1,7 @@
 // What    Elements of activations and outputs in host memory, to and from double precision.
 // Shapes  One row of a MatrixView at a time.
 // Why     The conversion to double is exact for every type; the conversion back rounds once, to
-// nearest
-//         even, straight from double: going through float would round twice.
+//         nearest even, straight from double: going through float would round twice.
 #ifndef GEMMD_CORE_EXEC_CPU_NUMBERS_H_
 #define GEMMD_CORE_EXEC_CPU_NUMBERS_H_
 

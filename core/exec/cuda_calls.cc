@@ -1,5 +1,7 @@
 #include "core/exec/cuda_calls.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "core/exec/cpu_numbers.h"
 #include "kernels/base/status.h"
@@ -30,7 +32,8 @@ void SetActivationScales(const CudaLayer& layer, const GemmCall& call, GemmArgs&
   }
   args.group_scale = Pointer<const float>(scale.address);
   args.group_scale_stride = scale.row_stride;
-  args.group_scale_columns = static_cast<int32_t>(layer.spec().activation_group);
+  args.group_scale_columns =
+      static_cast<int32_t>(std::min(layer.spec().activation_group, layer.shape().k));
   args.split_activations = 1;
 }
 

@@ -1,6 +1,7 @@
 // What    GPUs as devices, driven through kernels/gemm.h and kernels/cuda/.
 // Errors  ListCudaDevices: Unavailable DRIVER_UNSUPPORTED when libcuda cannot be loaded or
-// initialised. Threads As Device.
+//         initialised.
+// Threads As Device.
 #ifndef GEMMD_CORE_EXEC_CUDA_DEVICE_H_
 #define GEMMD_CORE_EXEC_CUDA_DEVICE_H_
 

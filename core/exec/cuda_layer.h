@@ -1,6 +1,5 @@
 // What    Weights of one layer on one GPU: one VMM allocation in the standard representation, and
-// the plan
-//         of its kernels.
+//         the plan of its kernels.
 // Memory  Exportable as a POSIX file descriptor; parts start at multiples of 256 bytes.
 // Errors  Upload: ResourceExhausted GPU_OOM; else as ToStatus.
 // Threads Immutable after Upload. Destruction makes the context current by itself.

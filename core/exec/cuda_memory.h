@@ -1,13 +1,10 @@
 // What    Memory of clients and of the daemon on one GPU: CUDA IPC mappings, imported VMM
-// allocations and
-//         our own allocations.
+//         allocations and our own allocations.
 // Keys    One open per IPC handle and GPU in the whole process: opening it again gives the same
-// mapping,
-//         and the last user closes it.
+//         mapping, and the last user closes it.
 // Errors  As cuda::IpcMapping, cuda::VmmMapping, cuda::DeviceBuffer.
 // Threads Any. The context of `gpu` is current in the calls; destruction makes it current by
-// itself, and
-//         may block while the exporting process dies.
+//         itself, and may block while the exporting process dies.
 #ifndef GEMMD_CORE_EXEC_CUDA_MEMORY_H_
 #define GEMMD_CORE_EXEC_CUDA_MEMORY_H_
 

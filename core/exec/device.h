@@ -1,6 +1,6 @@
 // What    A device that holds layers and runs requests: the CPU, or one GPU.
-// Threads Every method is thread-safe. Run* block until the result is complete; each session calls them
-//         from its own executor thread, in order.
+// Threads Every method is thread-safe. Run* block until the result is complete; each session calls
+//         them from its own executor thread, in order.
 // Errors  Codes and reasons of proto/README.md. DataLoss CONTEXT_LOST: the device is gone for good.
 #ifndef GEMMD_CORE_EXEC_DEVICE_H_
 #define GEMMD_CORE_EXEC_DEVICE_H_

@@ -1,8 +1,8 @@
 // What    One session's requests on one device: a bounded queue and the thread that runs them in
-// order. States  OPEN -> STOPPED: queued jobs fail, the running one finishes, the thread ends by
-// itself. Errors  ResourceExhausted QUEUE_FULL; Aborted SESSION_ENDED after Stop; DeadlineExceeded
-// or Cancelled
-//         for a job whose time or client was gone before it started.
+//         order.
+// States  OPEN -> STOPPED: queued jobs fail, the running one finishes, the thread ends by itself.
+// Errors  ResourceExhausted QUEUE_FULL; Aborted SESSION_ENDED after Stop; DeadlineExceeded or
+//         Cancelled for a job whose time or client was gone before it started.
 // Threads Thread-safe. A job gets exactly one of Run and Fail, outside of the queue's lock.
 #ifndef GEMMD_CORE_EXEC_EXECUTOR_H_
 #define GEMMD_CORE_EXEC_EXECUTOR_H_

@@ -1,10 +1,8 @@
 // What    Quantized layers on devices, by content: the same tensors registered by any number of
-// sessions
-//         are one copy per device, and are loaded once.
+//         sessions are one copy per device, and are loaded once.
 // Errors  AlreadyExists LAYER_CONFLICT: the session uses the name for other content.
-// ResourceExhausted
-//         QUOTA. NotFound LAYER_NOT_FOUND, PermissionDenied NOT_OWNER. Aborted SESSION_ENDED.
-//         Cancelled. Else what the source or the device says.
+//         ResourceExhausted QUOTA. NotFound LAYER_NOT_FOUND, PermissionDenied NOT_OWNER. Aborted
+//         SESSION_ENDED. Cancelled. Else what the source or the device says.
 // Threads Thread-safe; no lock is held while files are read, a device works or a callback runs.
 // Source  How a registration proceeds: core/layer/README.md.
 #ifndef GEMMD_CORE_LAYER_LAYER_REGISTRY_H_

@@ -1,7 +1,9 @@
 // What    A thread that releases device objects, so that a slow or hanging release blocks nobody
-// else. Threads Thread-safe. One reaper per device: a hanging driver call stops the releases of
-// that device only. Why     Closing the mapping of a dead client's memory synchronises the device
-// and can hang for ever.
+//         else.
+// Threads Thread-safe. One reaper per device: a hanging driver call stops the releases of that
+//         device only.
+// Why     Closing the mapping of a dead client's memory synchronises the device and can hang for
+//         ever.
 #ifndef GEMMD_CORE_SESSION_REAPER_H_
 #define GEMMD_CORE_SESSION_REAPER_H_
 

@@ -1,7 +1,9 @@
 // What    One client process: its token, the descriptors it passed and the queues of its requests.
 // States  OPEN -> ENDED. What a session owns elsewhere (regions, layers) the node gives back at its
-// end. Errors  Aborted SESSION_ENDED after End; ResourceExhausted QUOTA, QUEUE_FULL; NotFound
-// TICKET_NOT_FOUND. Threads Thread-safe; no lock is held while a job's completion or a device runs.
+//         end.
+// Errors  Aborted SESSION_ENDED after End; ResourceExhausted QUOTA, QUEUE_FULL; NotFound
+//         TICKET_NOT_FOUND.
+// Threads Thread-safe; no lock is held while a job's completion or a device runs.
 #ifndef GEMMD_CORE_SESSION_SESSION_H_
 #define GEMMD_CORE_SESSION_SESSION_H_
 

@@ -1,10 +1,9 @@
 // What    Memory that regions share: one open of an allocation for all of them.
 // States  LIVE -> STALE: the client has other memory at the same handle. A stale mapping serves no
-// new
-//         request; it is released when the last request in flight is done with it.
+//         new request; it is released when the last request in flight is done with it.
 // Errors  Open: the device's; FailedPrecondition IPC_OPEN_FAILED when the stale mapping at the same
-// handle
-//         is not released within a second, because the driver would hand out the old memory again.
+//         handle is not released within a second, because the driver would hand out the old memory
+//         again.
 // Threads Thread-safe. Concurrent opens of one allocation share one call of the device.
 #ifndef GEMMD_CORE_SESSION_SHARED_MAPPING_H_
 #define GEMMD_CORE_SESSION_SHARED_MAPPING_H_

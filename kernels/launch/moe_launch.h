@@ -1,6 +1,5 @@
 // What    One mixture-of-experts request (or a chunk of its tokens) -> launches on one stream:
-// route, sort,
-//         gate/up GEMM, activation, down GEMM, combine.
+//         route, sort, gate/up GEMM, activation, down GEMM, combine.
 // Units   Workspace in bytes; intermediate values are per slot (token, choice).
 // Errors  As cuda::LaunchKernel.
 // Threads Any; the context must be current. No allocation, lock or driver query.

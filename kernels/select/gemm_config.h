@@ -4,8 +4,7 @@
 //           TuningConfig   how it is cut into pieces
 //         N, K and M are arguments of the kernel, not part of it.
 // Keys    VisitFields is the only field list: the rendered program (and with it the cache key), the
-// log
-//         line and `explain` all come from it.
+//         log line and `explain` all come from it.
 // Threads Pure functions.
 #ifndef GEMMD_KERNELS_SELECT_GEMM_CONFIG_H_
 #define GEMMD_KERNELS_SELECT_GEMM_CONFIG_H_

@@ -1,5 +1,6 @@
 // What    Which config serves a layer. Today one generic config per layer and row mapping, for
-// every M. Threads Pure functions.
+//         every M.
+// Threads Pure functions.
 #ifndef GEMMD_KERNELS_SELECT_HEURISTICS_H_
 #define GEMMD_KERNELS_SELECT_HEURISTICS_H_
 

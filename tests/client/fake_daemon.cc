@@ -68,8 +68,9 @@ class FakeDaemon::Gemms : public v1::GemmService::Service {
     response->mutable_report()->set_kernel("fake");
     return daemon_->Enter("Gemm", context, true);
   }
-  grpc::Status Submit(grpc::ServerContext* context,
-                      grpc::ServerReaderWriter<v1::SubmitResponse, v1::SubmitRequest>* stream) override {
+  grpc::Status Submit(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::SubmitResponse, v1::SubmitRequest>* stream) override {
     const grpc::Status entered = daemon_->Enter("Submit", context, true);
     if (!entered.ok()) return entered;
     v1::SubmitRequest request;
@@ -289,16 +290,19 @@ grpc::Status FakeDaemon::UnregisterRegion(grpc::ServerContext* context,
   return entered;
 }
 
-grpc::Status FakeDaemon::WriteRegion(grpc::ServerContext* context, const v1::WriteRegionRequest* request,
+grpc::Status FakeDaemon::WriteRegion(grpc::ServerContext* context,
+                                     const v1::WriteRegionRequest* request,
                                      v1::WriteRegionResponse*) {
   const grpc::Status entered = Enter("WriteRegion", context, true);
   if (!entered.ok()) return entered;
   MutexLock lock(mutex_);
-  regions_[request->region().id()].replace(request->offset(), request->data().size(), request->data());
+  regions_[request->region().id()].replace(request->offset(), request->data().size(),
+                                           request->data());
   return entered;
 }
 
-grpc::Status FakeDaemon::ReadRegion(grpc::ServerContext* context, const v1::ReadRegionRequest* request,
+grpc::Status FakeDaemon::ReadRegion(grpc::ServerContext* context,
+                                    const v1::ReadRegionRequest* request,
                                     v1::ReadRegionResponse* response) {
   const grpc::Status entered = Enter("ReadRegion", context, true);
   if (!entered.ok()) return entered;
@@ -330,7 +334,8 @@ grpc::Status FakeDaemon::RegisterLayer(grpc::ServerContext* context,
 }
 
 grpc::Status FakeDaemon::ReleaseLayer(grpc::ServerContext* context,
-                                      const v1::ReleaseLayerRequest* request, v1::ReleaseLayerResponse*) {
+                                      const v1::ReleaseLayerRequest* request,
+                                      v1::ReleaseLayerResponse*) {
   const grpc::Status entered = Enter("ReleaseLayer", context, true);
   MutexLock lock(mutex_);
   layers_.erase(request->layer_id());

@@ -1,5 +1,5 @@
-// What    A daemon of a few lines on real sockets, in this process: enough of the contract to test the client
-//         library, with faults on demand. Numbers are not computed.
+// What    A daemon of a few lines on real sockets, in this process: enough of the contract to test
+//         the client library, with faults on demand. Numbers are not computed.
 // Threads Counters and knobs are guarded; set knobs before the calls they concern.
 #ifndef GEMMD_TESTS_CLIENT_FAKE_DAEMON_H_
 #define GEMMD_TESTS_CLIENT_FAKE_DAEMON_H_

@@ -51,7 +51,8 @@ TEST_F(AddressTest, TakesUnixUrisAndOtherTargets) {
   EXPECT_EQ(ResolveAddress("unix:///c")->path, "/c");
   EXPECT_EQ(ResolveAddress("localhost:50051")->target, "localhost:50051");
   EXPECT_EQ(ResolveAddress("dns:///host:1")->path, "");
-  EXPECT_EQ(ResolveAddress("relative.sock")->path, std::filesystem::current_path() / "relative.sock");
+  EXPECT_EQ(ResolveAddress("relative.sock")->path,
+            std::filesystem::current_path() / "relative.sock");
 }
 
 TEST_F(AddressTest, RefusesAPathThatNoSocketAddressHolds) {
@@ -73,7 +74,8 @@ TEST(BackoffTest, GrowsAndEndsWithTheAttempts) {
 
 TEST(BackoffTest, RepeatsUnavailableOnlyAndNeverPastTheDeadline) {
   Backoff backoff(RetryPolicy{});
-  EXPECT_LT(backoff.Next(absl::ResourceExhaustedError("x"), absl::InfiniteFuture()), absl::ZeroDuration());
+  EXPECT_LT(backoff.Next(absl::ResourceExhaustedError("x"), absl::InfiniteFuture()),
+            absl::ZeroDuration());
   EXPECT_LT(backoff.Next(absl::UnavailableError("x"), absl::Now()), absl::ZeroDuration());
 }
 
@@ -94,11 +96,17 @@ TEST(RpcStatusTest, KeepsReasonAndRetryDelay) {
 }
 
 TEST(RpcStatusTest, TellsABrokenTransportFromAnAnswer) {
-  const absl::Status status = FromGrpc(grpc::Status(grpc::StatusCode::UNAVAILABLE, "Socket closed"));
+  const absl::Status status =
+      FromGrpc(grpc::Status(grpc::StatusCode::UNAVAILABLE, "Socket closed"));
   EXPECT_EQ(ReasonOf(status), "CONNECTION_LOST");
   EXPECT_TRUE(IsTransportFailure(status));
   EXPECT_TRUE(FromGrpc(grpc::Status(grpc::StatusCode::NOT_FOUND, "x", "not a message")).code() ==
               absl::StatusCode::kNotFound);
+}
+
+TEST(RpcStatusTest, TakesACancellationWithoutReasonForAServerThatShutsDown) {
+  const absl::Status status = FromGrpc(grpc::Status(grpc::StatusCode::CANCELLED, "CANCELLED"));
+  EXPECT_TRUE(IsTransportFailure(status)) << status;
 }
 
 TEST(HostArenaTest, CannotChangeItsSizeAnyMore) {

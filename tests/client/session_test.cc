@@ -118,8 +118,9 @@ TEST_F(SessionTest, RepeatsRegistrationsOnUnavailableAfterThePauseTheDaemonNames
 
 TEST_F(SessionTest, DoesNotRepeatOtherErrors) {
   Session session = Open();
-  daemon_->Inject("RegisterRegion",
-                  {.times = 1, .code = grpc::StatusCode::RESOURCE_EXHAUSTED, .reason = "QUOTA", .retry_ms = 1});
+  daemon_->Inject(
+      "RegisterRegion",
+      {.times = 1, .code = grpc::StatusCode::RESOURCE_EXHAUSTED, .reason = "QUOTA", .retry_ms = 1});
   EXPECT_EQ(ReasonOf(session.AllocateInDaemon("cpu", 64).status()), "QUOTA");
   EXPECT_EQ(daemon_->calls("RegisterRegion"), 1);
 }
@@ -244,7 +245,8 @@ TEST_F(SessionTest, ReportsProgressOfARegistration) {
   Session session = Open();
   std::vector<int> stages;
   const auto layer = session.RegisterCheckpoint(
-      "/c", "m", "", "", [&](const v1::RegisterLayerProgress& progress) { stages.push_back(progress.stage()); });
+      "/c", "m", "", "",
+      [&](const v1::RegisterLayerProgress& progress) { stages.push_back(progress.stage()); });
   ASSERT_TRUE(layer.ok());
   EXPECT_EQ(stages, (std::vector<int>{v1::RegisterLayerProgress::STAGE_LOADING,
                                       v1::RegisterLayerProgress::STAGE_READY}));

@@ -53,8 +53,8 @@ class Api:
             return message_factory.GetMessageClass(descriptor)
         return message_factory.MessageFactory(self.pool).GetPrototype(descriptor)
 
-    def new(self, name, **fields):
-        return self.cls(name)(**fields)
+    def new(self, message, /, **fields):
+        return self.cls(message)(**fields)
 
     def enum(self, name):
         return {v.name: v.number for v in self.pool.FindEnumTypeByName(PACKAGE + "." + name).values}
@@ -72,12 +72,12 @@ class Api:
     def _metadata(self):
         return () if self.token is None else (("gemmd-session-bin", self.token),)
 
-    def call(self, service, method, timeout=60, **fields):
+    def call(self, service, method, /, timeout=60, **fields):
         request = self.cls(self._method(service, method).input_type.full_name)(**fields)
         return self._callable("unary_unary", service, method)(
             request, timeout=timeout, metadata=self._metadata())
 
-    def read(self, service, method, timeout=600, **fields):
+    def read(self, service, method, /, timeout=600, **fields):
         request = self.cls(self._method(service, method).input_type.full_name)(**fields)
         return self._callable("unary_stream", service, method)(
             request, timeout=timeout, metadata=self._metadata())
@@ -170,7 +170,8 @@ def clamped_swiglu(gate_up, alpha=1.702, limit=7.0):
     """gpt-oss: columns alternate gate, up."""
     gate = np.minimum(gate_up[..., 0::2], limit)
     up = np.clip(gate_up[..., 1::2], -limit, limit)
-    return gate / (1 + np.exp(-alpha * gate)) * (up + 1)
+    with np.errstate(over="ignore"):  # exp of a very negative gate: the quotient is 0
+        return gate / (1 + np.exp(-alpha * gate)) * (up + 1)
 
 
 def moe_reference(x, gate_up, gate_up_bias, down, down_bias, ids, weights):

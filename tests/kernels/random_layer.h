@@ -89,6 +89,34 @@ inline void FillGrid(StandardTensor& tensor, const LayerOptions& options, Random
   }
 }
 
+inline bool EveryCodeIsFinite(const NumberFormat& format) {
+  return format.bits <= 8 && format.special == SpecialValues::kNone;
+}
+
+// Random words; only the spare bits at the end of each row are 0.
+inline void FillWithRandomWords(StandardTensor& tensor, Random& random) {
+  const int64_t words = tensor.spec.RowWords(tensor.shape.k);
+  const int64_t used = tensor.shape.k * tensor.spec.weight.bits % 32;
+  const uint32_t last = used == 0 ? ~0u : (1u << used) - 1;
+  for (int64_t i = 0; i < tensor.shape.experts * tensor.shape.n * words; ++i) {
+    const auto word = static_cast<uint32_t>(random());
+    SetValue<uint32_t>(tensor.codes, i, (i + 1) % words == 0 ? word & last : word);
+  }
+}
+
+inline void FillCodes(StandardTensor& tensor, Random& random) {
+  const auto [experts, n, k] = tensor.shape;
+  const QuantSpec& spec = tensor.spec;
+  tensor.codes.resize(static_cast<size_t>(experts * n * spec.RowWords(k) * 4));
+  if (EveryCodeIsFinite(spec.weight)) return FillWithRandomWords(tensor, random);
+  for (int64_t row = 0; row < experts * n; ++row) {
+    for (int64_t i = 0; i < k; ++i) {
+      SetCode(tensor.codes, row * spec.RowWords(k), spec.weight.bits, i,
+              RandomCode(spec.weight, random));
+    }
+  }
+}
+
 inline StandardTensor RandomTensor(const QuantSpec& spec, const LayerShape& shape, Random& random,
                                    const LayerOptions& options = {}) {
   StandardTensor tensor;
@@ -96,13 +124,7 @@ inline StandardTensor RandomTensor(const QuantSpec& spec, const LayerShape& shap
   tensor.shape = shape;
   const auto [experts, n, k] = shape;
   tensor.scale_columns = options.scale_columns > 0 ? options.scale_columns : spec.ScaleColumns(k);
-  tensor.codes.resize(static_cast<size_t>(experts * n * spec.RowWords(k) * 4));
-  for (int64_t row = 0; row < experts * n; ++row) {
-    for (int64_t i = 0; i < k; ++i) {
-      SetCode(tensor.codes, row * spec.RowWords(k), spec.weight.bits, i,
-              RandomCode(spec.weight, random));
-    }
-  }
+  FillCodes(tensor, random);
   FillGrid(tensor, options, random);
   if (spec.secondary_scale != SecondaryScaleKind::kNone) {
     const int64_t count =

@@ -1,17 +1,15 @@
 // What    A CUDA driver without a GPU, behind the same table as the real one: memory is host
-// memory,
-//         kernels are callbacks, and every call can be made to fail.
+//         memory, kernels are callbacks, and every call can be made to fail.
 //           FakeDriver fake;
 //           SetDriverForTesting(&fake.table());          // for code that calls LoadDriver()
 //           fake.Fail("cuMemMap", CUDA_ERROR_UNKNOWN);   // the next cuMemMap
 //           fake.FailNthAcquisition(3, ...);             // the third call that acquires something
 //           EXPECT_EQ(fake.Live(), "");                  // everything given back
 // Rules   It is as strict as the driver where gemmd could be wrong: calls that need a current
-// context
-//         refuse without one, a handle is not opened by the process that exported it, VMM sizes
-//         must be multiples of the granularity, sticky errors stick, double frees fail. VMM and IPC
-//         memory is a memfd underneath, so that two processes with a FakeDriver each really share
-//         it (IPC handles name it as /proc/<pid>/fd/<fd>).
+//         context refuse without one, a handle is not opened by the process that exported it, VMM
+//         sizes must be multiples of the granularity, sticky errors stick, double frees fail. VMM
+//         and IPC memory is a memfd underneath, so that two processes with a FakeDriver each really
+//         share it (IPC handles name it as /proc/<pid>/fd/<fd>).
 // Threads Every call is thread-safe. One FakeDriver at a time in a process.
 #ifndef GEMMD_TESTS_SUPPORT_FAKE_DRIVER_H_
 #define GEMMD_TESTS_SUPPORT_FAKE_DRIVER_H_

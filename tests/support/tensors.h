@@ -1,5 +1,5 @@
-// What    Random StandardTensors and host matrices for tests. Values are small, so that sums stay exact or
-//         nearly so; every tensor passes Validate.
+// What    Random StandardTensors and host matrices for tests. Values are small, so that sums stay
+//         exact or nearly so; every tensor passes Validate.
 #ifndef GEMMD_TESTS_SUPPORT_TENSORS_H_
 #define GEMMD_TESTS_SUPPORT_TENSORS_H_
 

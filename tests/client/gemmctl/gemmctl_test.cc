@@ -54,7 +54,8 @@ TEST(GemmctlTest, EveryCommandHasAManual) {
     EXPECT_THAT(overview.out, HasSubstr("  " + command.name + " ")) << "in the list of commands";
     const ToolRun manual = Tool({command.name, "--help"});
     EXPECT_EQ(manual.code, kDone) << command.name;
-    for (const char* section : {"NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXAMPLES", "EXIT CODES"}) {
+    for (const char* section :
+         {"NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXAMPLES", "EXIT CODES"}) {
       EXPECT_THAT(manual.out, HasSubstr(section)) << command.name;
     }
     EXPECT_EQ(Tool({"help", command.name}).out, manual.out);
@@ -78,14 +79,15 @@ TEST(GemmctlTest, NamesTheAddressAndExitsWith69WhenNothingListens) {
     if (command.most_positional == 2) words.insert(words.end(), {"path", "module"});
     if (command.name == "run") words.insert(words.end(), {"--random", "1"});
     const ToolRun run = Tool(words);
-    EXPECT_EQ(run.code, command.name == "doctor" ? kFailed : kNotRunning) << command.name << run.err;
+    EXPECT_EQ(run.code, command.name == "doctor" ? kFailed : kNotRunning)
+        << command.name << run.err;
     EXPECT_THAT(run.out + run.err, HasSubstr("/tmp/no-gemmd-here.sock")) << command.name;
   }
 }
 
 TEST(ArgumentsTest, TakesDefaultsShortFormsAndLists) {
-  const std::vector<Option> options = {{"seconds", 's', "S", "2", ""}, {"m", 0, "LIST", "", ""},
-                                       {"quiet", 'q', "", "", ""}};
+  const std::vector<Option> options = {
+      {"seconds", 's', "S", "2", ""}, {"m", 0, "LIST", "", ""}, {"quiet", 'q', "", "", ""}};
   const auto arguments = Arguments::Parse(options, {"one", "-q", "--m=1,16", "-s", "0.5", "two"});
   ASSERT_TRUE(arguments.ok());
   EXPECT_EQ(*arguments->Number("seconds", 0, 10), 0.5);
@@ -151,8 +153,8 @@ TEST(MatrixFileTest, WritesWhatItReads) {
 }
 
 TEST(MatrixFileTest, ReadsExpectedWeightsOfACheckpoint) {
-  const std::string path =
-      std::string(GEMMD_TEST_DATA) + "/checkpoints/gptq_v1_autogptq_b4_g128_sym/expected.safetensors";
+  const std::string path = std::string(GEMMD_TEST_DATA) +
+                           "/checkpoints/gptq_v1_autogptq_b4_g128_sym/expected.safetensors";
   const auto array = ReadArray(path + ":model.layers.0.mlp.down_proj.weight_f32");
   ASSERT_TRUE(array.ok()) << array.status();
   EXPECT_EQ(array->shape, (std::vector<int64_t>{96, 256}));
@@ -169,9 +171,9 @@ TEST(ReferenceTest, ComputesAClampedExpertAndSkipsForeignOnes) {
   const DenseWeights gate_up{.experts = 2, .n = 2, .k = 1, .weights = {0, 0, 20, -20}};
   const DenseWeights down{.experts = 2, .n = 1, .k = 1, .weights = {1, 2}};
   const MoeReference moe{.gate_up = &gate_up, .down = &down, .top_k = 2};
-  const std::vector<double> y = ReferenceMoe(moe, 2, std::vector<double>{1, 1},
-                                             std::vector<double>{1, -1, 1, 0},
-                                             std::vector<double>{0.5, 9, 1, 1});
+  const std::vector<double> y =
+      ReferenceMoe(moe, 2, std::vector<double>{1, 1}, std::vector<double>{1, -1, 1, 0},
+                   std::vector<double>{0.5, 9, 1, 1});
   // gate 7 after the clamp, up -7: 7 * sigmoid(1.702 * 7) * -6, times 2 for the down weight.
   const double expert = 2 * 7 / (1 + std::exp(-1.702 * 7)) * -6;
   EXPECT_DOUBLE_EQ(y[0], 0.5 * expert);

@@ -14,6 +14,7 @@
 #include "kernels/jit/nvrtc.h"
 #include "tests/kernels/device_runner.h"
 #include "tests/kernels/launch/fake_kernels.h"
+#include "tests/kernels/moe_runner.h"
 
 namespace gemmd::testing {
 namespace {
@@ -146,7 +147,8 @@ MoeLayers LoadMoe(DeviceRunner& runner, const QuantSpec& spec, int64_t experts, 
   return layers;
 }
 
-void RunCase(DeviceRunner& runner, const MoeLayers& layers, const MoeCase& c, Random& random) {
+void RunCase(DeviceRunner& runner, const MoeLayers& layers, MoeCase c, Random& random) {
+  c.invalid_ids = true;
   RunMoeCase(runner, layers.gate_up, layers.down, layers.gate_up_layer, layers.down_layer, c,
              random);
 }

@@ -1,0 +1,95 @@
+// The programs people call, against a real daemon: gemmctl and the Python client without our
+// library.
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/e2e/environment.h"
+
+namespace gemmd::e2e {
+namespace {
+
+class ToolsTest : public DaemonTest {
+ protected:
+  ToolsTest() { StartDaemon(); }
+
+  struct Result {
+    int code;
+    std::string out;
+  };
+  Result Gemmctl(std::vector<std::string> words) {
+    words.insert(words.begin(), {Program("gemmctl"), "--socket", socket()});
+    auto tool = Start(words);
+    const int code = tool->Wait(absl::Minutes(2));
+    return {code, tool->Rest()};
+  }
+  static std::vector<std::string> LayerWords(const std::string& command) {
+    return {command, Checkpoints() + "/awq_gemm_g128", "model.layers.0.self_attn.o_proj"};
+  }
+  static std::vector<std::string> With(std::vector<std::string> words,
+                                       std::vector<std::string> more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+};
+
+TEST_F(ToolsTest, GemmctlRunsOnEveryKindOfMemoryAndAgreesWithBothReferences) {
+  const std::string expected =
+      Checkpoints() +
+      "/awq_gemm_g128/expected.safetensors:model.layers.0.self_attn.o_proj.weight_f32";
+  std::vector<std::string> kinds = {"auto", "daemon"};
+  kinds.push_back(OnCuda() ? "ipc" : "memfd");
+  for (const std::string& kind : kinds) {
+    const Result run = Gemmctl(With(LayerWords("run"), {"--random", "5", "--memory", kind}));
+    EXPECT_EQ(run.code, 0) << kind << "\n" << run.out;
+    const Result known =
+        Gemmctl(With(LayerWords("run"), {"--random", "5", "--memory", kind, "--expected", expected,
+                                         "--dtype", "f16"}));
+    EXPECT_EQ(known.code, 0) << kind << "\n" << known.out;
+  }
+  const Result wrong = Gemmctl(With(LayerWords("run"), {"--random", "5", "--max-error", "1e-9"}));
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_THAT(wrong.out, testing::HasSubstr("OUTSIDE"));
+}
+
+TEST_F(ToolsTest, GemmctlLooksAtEverything) {
+  for (const char* command :
+       {"status", "devices", "layers", "sessions", "config", "metrics", "doctor"}) {
+    const Result text = Gemmctl({command});
+    EXPECT_EQ(text.code, 0) << command << "\n" << text.out;
+    const Result json = Gemmctl({command, "-o", "json"});
+    EXPECT_EQ(json.code, 0) << command;
+    EXPECT_THAT(json.out, testing::AnyOf(testing::StartsWith("{"), testing::StartsWith("[")))
+        << command;
+  }
+  for (const char* command : {"register", "explain"})
+    EXPECT_EQ(Gemmctl(LayerWords(command)).code, 0);
+  const Result bench =
+      Gemmctl(With(LayerWords("bench"), {"--m", "0,1", "--seconds", "0.1", "-o", "json"}));
+  EXPECT_EQ(bench.code, 0) << bench.out;
+  EXPECT_THAT(bench.out, testing::HasSubstr("\"p99_us\""));
+}
+
+TEST_F(ToolsTest, GemmctlNamesWhatTheDaemonRefused) {
+  EXPECT_EQ(Gemmctl({"register", Checkpoints() + "/awq_gemm_g128", "no.such.module"}).code, 1);
+  EXPECT_EQ(Gemmctl({"register", "/etc", "m"}).code, 77);
+}
+
+TEST_F(ToolsTest, APlainPythonClientDoesAWholeJob) {
+  const std::string python = Variable("GEMMD_E2E_PYTHON", "/usr/bin/python3");
+  if (Start({python, "-c", "import grpc, google.protobuf, numpy"})->Wait(absl::Seconds(60)) != 0) {
+    GTEST_SKIP() << python << " has no grpc, protobuf or numpy";
+  }
+  std::vector<std::string> words = {python,     Source() + "/tests/e2e/plain_client.py",
+                                    "--socket", socket(),
+                                    "--data",   Checkpoints()};
+  const std::string described = Variable("GEMMD_E2E_DESCRIPTORS", "");
+  words = With(words, described.empty() ? std::vector<std::string>{"--proto", Source() + "/proto"}
+                                        : std::vector<std::string>{"--descriptor-set", described});
+  auto client = Start(words, {"PYTHONDONTWRITEBYTECODE=1"});
+  EXPECT_EQ(client->Wait(absl::Minutes(2)), 0) << client->Rest();
+  EXPECT_TRUE(Within(absl::Seconds(2), [&] { return Status().sessions() == 0; }));
+}
+
+}  // namespace
+}  // namespace gemmd::e2e

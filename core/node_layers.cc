@@ -117,8 +117,9 @@ absl::Status SetCheckpointOrigin(const Node::Impl& impl, const CheckpointSource&
                          ResolveCheckpointPath(source.path, impl.options.checkpoint_roots));
   GEMMD_ASSIGN_OR_RETURN(const std::string files, FileIdentity(directory));
   origin.identity = absl::StrCat(origin.device->description().id, "\n", source.module, "\n", files);
-  origin.read = [directory, module = source.module](const ProgressFunction& progress) {
-    return ReadLayer(directory, module, progress);
+  origin.read = [directory, module = source.module,
+                 roots = impl.options.checkpoint_roots](const ProgressFunction& progress) {
+    return ReadLayer(directory, module, progress, roots);
   };
   return absl::OkStatus();
 }

@@ -204,7 +204,7 @@ class NodeObserver {
   virtual void OnRequest(const std::string& /*device*/, bool /*moe*/, absl::StatusCode /*code*/,
                          const Timing& /*timing*/) {}
   virtual void OnRejected(const std::string& /*reason*/) {}
-  virtual void OnSessionEnd(const std::string& /*why*/) {}  // close, eof, expired
+  virtual void OnSessionEnd(const std::string& /*why*/) {}  // close, eof, exit, expired
   virtual void OnRegionOpen(const std::string& /*kind*/, const absl::Status& /*status*/) {}
   virtual void OnRegionClose(absl::Duration /*took*/) {}
   virtual void OnLayerLoad(const std::string& /*format*/, const absl::Status& /*status*/,

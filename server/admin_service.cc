@@ -31,13 +31,15 @@ class AdminService final : public v1::AdminService::CallbackService {
  public:
   explicit AdminService(const ServiceContext* context) : context_(*context) {}
 
-  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* call, const v1::GetStatusRequest*,
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* call,
+                                      const v1::GetStatusRequest*,
                                       v1::GetStatusResponse* response) override {
     FillStatus(*response);
     return Reply(call, absl::OkStatus());
   }
 
-  grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext* call, const v1::ListSessionsRequest*,
+  grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext* call,
+                                         const v1::ListSessionsRequest*,
                                          v1::ListSessionsResponse* response) override {
     for (const SessionInfo& session : context_.node->ListSessions()) {
       *response->add_sessions() = ToProto(session);
@@ -48,11 +50,13 @@ class AdminService final : public v1::AdminService::CallbackService {
   grpc::ServerUnaryReactor* ListAllLayers(grpc::CallbackServerContext* call,
                                           const v1::ListAllLayersRequest*,
                                           v1::ListAllLayersResponse* response) override {
-    for (const LayerInfo& layer : context_.node->ListAllLayers()) *response->add_layers() = ToProto(layer);
+    for (const LayerInfo& layer : context_.node->ListAllLayers())
+      *response->add_layers() = ToProto(layer);
     return Reply(call, absl::OkStatus());
   }
 
-  grpc::ServerUnaryReactor* GetConfig(grpc::CallbackServerContext* call, const v1::GetConfigRequest*,
+  grpc::ServerUnaryReactor* GetConfig(grpc::CallbackServerContext* call,
+                                      const v1::GetConfigRequest*,
                                       v1::GetConfigResponse* response) override {
     for (const ConfigEntry& entry : context_.config->entries) {
       v1::ConfigValue* value = response->add_values();
@@ -63,7 +67,8 @@ class AdminService final : public v1::AdminService::CallbackService {
     return Reply(call, absl::OkStatus());
   }
 
-  grpc::ServerUnaryReactor* GetMetrics(grpc::CallbackServerContext* call, const v1::GetMetricsRequest*,
+  grpc::ServerUnaryReactor* GetMetrics(grpc::CallbackServerContext* call,
+                                       const v1::GetMetricsRequest*,
                                        v1::GetMetricsResponse* response) override {
     response->set_text(MetricsText(context_.collectables));
     return Reply(call, absl::OkStatus());
@@ -75,8 +80,8 @@ class AdminService final : public v1::AdminService::CallbackService {
     return Reply(call, ChangeLogLevel(*call, *request));
   }
 
-  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* call, const v1::DrainRequest* request,
-                                  v1::DrainResponse*) override {
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* call,
+                                  const v1::DrainRequest* request, v1::DrainResponse*) override {
     return Reply(call, StartDrain(*call, request->deadline_seconds()));
   }
 
@@ -110,14 +115,16 @@ class AdminService final : public v1::AdminService::CallbackService {
     GEMMD_ASSIGN_OR_RETURN(const auto session, context_.SessionOf(call));
     const SessionIdentity& identity = session->identity();
     if (identity.transport == "socket" && IsOperator(identity.uid)) return absl::OkStatus();
-    return context_.Refuse(Error(absl::StatusCode::kPermissionDenied, "ROLE_REQUIRED",
-                                 "this call needs a session of the session socket whose user is root, the "
-                                 "daemon's own or one of admin_uids"));
+    return context_.Refuse(
+        Error(absl::StatusCode::kPermissionDenied, "ROLE_REQUIRED",
+              "this call needs a session of the session socket whose user is root, the "
+              "daemon's own or one of admin_uids"));
   }
 
   bool IsOperator(uid_t uid) const {
     const std::vector<uid_t>& admins = context_.config->config.admin_uids;
-    return uid == 0 || uid == geteuid() || std::find(admins.begin(), admins.end(), uid) != admins.end();
+    return uid == 0 || uid == geteuid() ||
+           std::find(admins.begin(), admins.end(), uid) != admins.end();
   }
 
   absl::Status ChangeLogLevel(const grpc::CallbackServerContext& call,
@@ -130,8 +137,8 @@ class AdminService final : public v1::AdminService::CallbackService {
                                    absl::StrCat("level: ", known.message())));
     }
     const uint32_t seconds = request.revert_after_seconds();
-    context_.log_level->Set(parsed.log_level,
-                            seconds == 0 ? absl::InfiniteFuture() : absl::Now() + absl::Seconds(seconds));
+    context_.log_level->Set(parsed.log_level, seconds == 0 ? absl::InfiniteFuture()
+                                                           : absl::Now() + absl::Seconds(seconds));
     LogInfo("log level changed", {{"to", request.level()}, {"revert_after_seconds", seconds}});
     return absl::OkStatus();
   }
@@ -142,7 +149,8 @@ class AdminService final : public v1::AdminService::CallbackService {
       return context_.Refuse(
           OutOfRange("deadline_seconds", seconds, absl::StrCat("at most ", kMaxDrainSeconds)));
     }
-    context_.request_drain(seconds == 0 ? context_.config->config.drain_deadline : absl::Seconds(seconds));
+    context_.request_drain(seconds == 0 ? context_.config->config.drain_deadline
+                                        : absl::Seconds(seconds));
     return absl::OkStatus();
   }
 

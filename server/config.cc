@@ -30,12 +30,13 @@ std::string VariableOf(const std::string& setting) {
 std::vector<std::string> SplitText(const Setting& setting, const std::string& text) {
   if (!setting.is_list) return {text};
   std::vector<std::string> items;
-  for (absl::string_view item : absl::StrSplit(text, ',', absl::SkipEmpty())) items.emplace_back(item);
+  for (absl::string_view item : absl::StrSplit(text, ',', absl::SkipEmpty()))
+    items.emplace_back(item);
   return items;
 }
 
-absl::Status Apply(const Setting& setting, const std::vector<std::string>& items, const char* reason,
-                   const std::string& place, Config& config) {
+absl::Status Apply(const Setting& setting, const std::vector<std::string>& items,
+                   const char* reason, const std::string& place, Config& config) {
   const absl::Status status = setting.set(config, items);
   if (status.ok()) return status;
   return Error(absl::StatusCode::kInvalidArgument, reason,

@@ -55,8 +55,9 @@ absl::StatusOr<std::vector<FileValue>> ReadRoot(const std::string& path, const Y
     const std::string& name = entry.first.Scalar();
     const Setting* setting = FindSetting(name);
     if (setting == nullptr) {
-      return Bad(path, line, absl::StrCat("unknown key '", name, "'; known are ",
-                                          absl::StrJoin(SettingNames(), ", ")));
+      return Bad(path, line,
+                 absl::StrCat("unknown key '", name, "'; known are ",
+                              absl::StrJoin(SettingNames(), ", ")));
     }
     if (!seen.insert(name).second) return Bad(path, line, absl::StrCat(name, " is given twice"));
     values.push_back({setting, {}, line});
@@ -75,8 +76,9 @@ absl::StatusOr<std::vector<FileValue>> ReadConfigFile(const std::string& path) {
   }
   std::ifstream file(path);
   if (!file) {
-    return Error(absl::StatusCode::kInvalidArgument, kBadConfig,
-                 absl::StrCat(path, ": cannot read the configuration file: ", std::strerror(errno)));
+    return Error(
+        absl::StatusCode::kInvalidArgument, kBadConfig,
+        absl::StrCat(path, ": cannot read the configuration file: ", std::strerror(errno)));
   }
   try {
     return ReadRoot(path, YAML::Load(file));

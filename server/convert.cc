@@ -53,7 +53,8 @@ absl::Status OptionalTensor(bool present, const v1::TensorRef& from, const char*
   return absl::OkStatus();
 }
 
-absl::Status RequiredTensor(bool present, const v1::TensorRef& from, const char* field, TensorRef& to) {
+absl::Status RequiredTensor(bool present, const v1::TensorRef& from, const char* field,
+                            TensorRef& to) {
   if (!present) return MissingField(field);
   GEMMD_ASSIGN_OR_RETURN(to, FromProto(from, field));
   return absl::OkStatus();
@@ -99,7 +100,8 @@ absl::Status ConvertRouting(const v1::MoeRequest& from, MoeRequest& to) {
       constexpr uint32_t kMaxTopK = std::numeric_limits<int>::max();
       if (!router.has_logits()) return MissingField("router_logits.logits");
       if (router.top_k() < 1 || router.top_k() > kMaxTopK) {
-        return OutOfRange("router_logits.top_k", router.top_k(), absl::StrCat("in [1, ", kMaxTopK, "]"));
+        return OutOfRange("router_logits.top_k", router.top_k(),
+                          absl::StrCat("in [1, ", kMaxTopK, "]"));
       }
       to.top_k = static_cast<int>(router.top_k());
       to.renormalize = router.renormalize();
@@ -127,11 +129,13 @@ const char* NameOf(LayerState state) {
   return "FAILED";
 }
 
-v1::ExecutionReport ReportOf(const std::string& device, const CallReport& report, const Timing& timing) {
+v1::ExecutionReport ReportOf(const std::string& device, const CallReport& report,
+                             const Timing& timing) {
   v1::ExecutionReport to;
   to.set_device(device);
   to.set_kernel(report.kernel);
-  if (report.activation_used.present()) *to.mutable_activation_used() = ToProto(report.activation_used);
+  if (report.activation_used.present())
+    *to.mutable_activation_used() = ToProto(report.activation_used);
   to.set_reason(report.reason);
   to.set_queue_us(absl::ToDoubleMicroseconds(timing.queued));
   to.set_execute_us(absl::ToDoubleMicroseconds(timing.executed));
@@ -147,11 +151,13 @@ absl::StatusOr<RegionRequest> FromProto(const v1::RegisterRegionRequest& from) {
   switch (from.source_case()) {
     case v1::RegisterRegionRequest::kCudaIpc: {
       const v1::CudaIpcMemory& ipc = from.cuda_ipc();
-      to.source = CudaIpcSource{ipc.handle(), ipc.offset(), ipc.size(), ipc.allocation_size(), ipc.buffer_id()};
+      to.source = CudaIpcSource{ipc.handle(), ipc.offset(), ipc.size(), ipc.allocation_size(),
+                                ipc.buffer_id()};
       return to;
     }
     case v1::RegisterRegionRequest::kPassed:
-      to.source = PassedSource{from.passed().ticket(), from.passed().offset(), from.passed().size()};
+      to.source =
+          PassedSource{from.passed().ticket(), from.passed().offset(), from.passed().size()};
       return to;
     case v1::RegisterRegionRequest::kDaemonOwned:
       to.source = DaemonSource{from.daemon_owned().size()};

@@ -12,7 +12,8 @@
 namespace gemmd {
 
 inline absl::Status MissingField(absl::string_view field) {
-  return Error(absl::StatusCode::kInvalidArgument, "MISSING_FIELD", absl::StrCat(field, " is not set"));
+  return Error(absl::StatusCode::kInvalidArgument, "MISSING_FIELD",
+               absl::StrCat(field, " is not set"));
 }
 inline absl::Status UnknownEnum(absl::string_view field, int value) {
   return Error(absl::StatusCode::kInvalidArgument, "UNKNOWN_ENUM",

@@ -43,7 +43,8 @@ absl::StatusOr<Element> ElementOf(v1::DataType type, const std::string& field) {
 absl::StatusOr<SpecialValues> SpecialOf(const v1::NumberFormat& from, const std::string& field) {
   switch (from.special()) {
     case v1::SPECIAL_VALUES_UNSPECIFIED:
-      return from.kind() == v1::NUMBER_KIND_EXPONENT ? SpecialValues::kNanOnly : SpecialValues::kNone;
+      return from.kind() == v1::NUMBER_KIND_EXPONENT ? SpecialValues::kNanOnly
+                                                     : SpecialValues::kNone;
     case v1::SPECIAL_VALUES_NONE:
       return SpecialValues::kNone;
     case v1::SPECIAL_VALUES_NAN_ONLY:
@@ -117,7 +118,8 @@ absl::Status Extent(uint64_t from, const char* field, int64_t& to) {
   return absl::OkStatus();
 }
 
-absl::Status Optional(bool present, const v1::NumberFormat& from, const char* field, NumberFormat& to) {
+absl::Status Optional(bool present, const v1::NumberFormat& from, const char* field,
+                      NumberFormat& to) {
   if (!present) return absl::OkStatus();
   GEMMD_ASSIGN_OR_RETURN(to, FromProto(from, field));
   return absl::OkStatus();
@@ -147,7 +149,8 @@ Wire NextEnum(Core value) {
 
 absl::StatusOr<NumberFormat> FromProto(const v1::NumberFormat& from, const std::string& field) {
   if (from.kind() == v1::NUMBER_KIND_UNSPECIFIED) return MissingField(field + ".kind");
-  if (from.bits() < 1 || from.bits() > 32) return OutOfRange(field + ".bits", from.bits(), "in [1, 32]");
+  if (from.bits() < 1 || from.bits() > 32)
+    return OutOfRange(field + ".bits", from.bits(), "in [1, 32]");
   GEMMD_ASSIGN_OR_RETURN(const SpecialValues special, SpecialOf(from, field));
   const auto bits = static_cast<uint8_t>(from.bits());
   switch (from.kind()) {
@@ -172,7 +175,8 @@ absl::StatusOr<QuantSpec> FromProto(const v1::QuantSpec& from) {
       Optional(from.has_activation(), from.activation(), "spec.activation", to.activation));
   GEMMD_RETURN_IF_ERROR(Extent(from.scale_block_n(), "spec.scale_block_n", to.scale_block_n));
   GEMMD_RETURN_IF_ERROR(Extent(from.scale_block_k(), "spec.scale_block_k", to.scale_block_k));
-  GEMMD_RETURN_IF_ERROR(Extent(from.activation_group(), "spec.activation_group", to.activation_group));
+  GEMMD_RETURN_IF_ERROR(
+      Extent(from.activation_group(), "spec.activation_group", to.activation_group));
   GEMMD_ASSIGN_OR_RETURN(to.zero_point, ZeroPointOf(from.zero_point()));
   GEMMD_ASSIGN_OR_RETURN(to.secondary_scale, SecondaryOf(from.secondary_scale()));
   GEMMD_ASSIGN_OR_RETURN(to.activation_scale, ActivationScaleOf(from.activation_scale()));
@@ -183,7 +187,8 @@ absl::StatusOr<QuantSpec> FromProto(const v1::QuantSpec& from) {
 absl::StatusOr<TensorRef> FromProto(const v1::TensorRef& from, const std::string& field) {
   if (!from.has_region()) return MissingField(field + ".region");
   if (from.shape_size() < 1 || from.shape_size() > 2) {
-    return ShapeMismatch(absl::StrCat(field, ".shape has ", from.shape_size(), " dimensions, not 1 or 2"));
+    return ShapeMismatch(
+        absl::StrCat(field, ".shape has ", from.shape_size(), " dimensions, not 1 or 2"));
   }
   TensorRef to;
   GEMMD_ASSIGN_OR_RETURN(const Element element, ElementOf(from.dtype(), field));

@@ -20,6 +20,9 @@ namespace {
 
 // After the drain nothing but idle streams is left; they get this long to end by themselves.
 constexpr absl::Duration kStreamGrace = absl::Milliseconds(500);
+// A call that arrives while gRPC shuts down is answered CANCELLED, which no client retries. Clients that are
+// busy get this long to meet DRAINING instead.
+constexpr absl::Duration kLastCallGrace = absl::Milliseconds(100);
 
 absl::Status PrepareCache(const std::filesystem::path& directory) {
   GEMMD_RETURN_IF_ERROR(MakeDirectory(directory));
@@ -47,8 +50,8 @@ Daemon::Daemon(LoadedConfig config, std::function<void(absl::Duration)> request_
   context_.request_drain = std::move(request_drain);
 }
 
-absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(LoadedConfig config,
-                                                      std::function<void(absl::Duration)> request_drain) {
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
+    LoadedConfig config, std::function<void(absl::Duration)> request_drain) {
   std::unique_ptr<Daemon> self(new Daemon(std::move(config), std::move(request_drain)));
   GEMMD_RETURN_IF_ERROR(self->LockPaths());
   GEMMD_RETURN_IF_ERROR(PrepareCache(self->config().cache_dir));
@@ -92,8 +95,8 @@ absl::Status Daemon::StartMetrics() {
 }
 
 absl::Status Daemon::StartServing() {
-  GEMMD_ASSIGN_OR_RETURN(session_socket_,
-                         SessionSocket::Start(config().session_socket, node_.get(), metrics_.get()));
+  GEMMD_ASSIGN_OR_RETURN(
+      session_socket_, SessionSocket::Start(config().session_socket, node_.get(), metrics_.get()));
   GEMMD_ASSIGN_OR_RETURN(server_, GrpcServer::Start(config().socket, &context_));
   LogInfo(absl::StrCat("listening on ", config().socket),
           {{"version", Version()},
@@ -132,6 +135,7 @@ void Daemon::Stop(absl::Time deadline) {
                        {"deadline_ms", absl::ToInt64Milliseconds(deadline - absl::Now())}});
   const absl::Status drained = node_->Drain(deadline);
   if (!drained.ok()) LogWarn("drain ended early", {{"error", std::string(drained.message())}});
+  if (status.sessions > 0) absl::SleepFor(kLastCallGrace);
   session_socket_.reset();  // ends its sessions
   keep_streams_->FinishAll();
   server_->Shutdown(absl::Now() + kStreamGrace);

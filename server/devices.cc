@@ -19,7 +19,8 @@ absl::StatusOr<Devices> OpenGpus(const Config& config) {
   if (config.device == DeviceChoice::kCpu) return Devices();
   absl::StatusOr<Devices> gpus = CreateCudaDevices({config.cache_dir});
   if (gpus.ok() && !gpus->empty()) return gpus;
-  const std::string why = gpus.ok() ? "this machine has no GPU" : std::string(gpus.status().message());
+  const std::string why =
+      gpus.ok() ? "this machine has no GPU" : std::string(gpus.status().message());
   if (config.device == DeviceChoice::kCuda) {
     return Error(absl::StatusCode::kUnavailable, kNoDevice, absl::StrCat("no usable GPU: ", why));
   }

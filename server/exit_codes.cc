@@ -13,9 +13,12 @@ namespace gemmd {
 
 int ExitCodeOf(const absl::Status& status) {
   static constexpr std::pair<const char*, int> kCodes[] = {
-      {kBadFlag, kExitBadFlag},           {kBadConfig, kExitBadConfig},
-      {kNoDevice, kExitNoDevice},         {kCannotCreate, kExitCannotCreate},
-      {kAlreadyRunning, kExitAlreadyRunning}, {kNotPermitted, kExitNotPermitted},
+      {kBadFlag, kExitBadFlag},
+      {kBadConfig, kExitBadConfig},
+      {kNoDevice, kExitNoDevice},
+      {kCannotCreate, kExitCannotCreate},
+      {kAlreadyRunning, kExitAlreadyRunning},
+      {kNotPermitted, kExitNotPermitted},
   };
   const std::string reason = ReasonOf(status);
   for (const auto& [name, code] : kCodes) {

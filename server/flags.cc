@@ -31,27 +31,34 @@ std::string AbslUnparseFlag(const FlagText& flag) { return flag.text.value_or(""
 
 }  // namespace gemmd
 
-ABSL_FLAG(gemmd::FlagText, config, {}, "YAML file of settings (GEMMD_CONFIG). Example: deploy/gemmd.yaml.");
+ABSL_FLAG(gemmd::FlagText, config, {},
+          "YAML file of settings (GEMMD_CONFIG). Example: deploy/gemmd.yaml.");
 ABSL_FLAG(gemmd::FlagText, socket, {},
-          "Unix socket for gRPC. Default $XDG_RUNTIME_DIR/gemmd/gemmd.sock; /run/gemmd/gemmd.sock for root.");
+          "Unix socket for gRPC. Default $XDG_RUNTIME_DIR/gemmd/gemmd.sock; /run/gemmd/gemmd.sock "
+          "for root.");
 ABSL_FLAG(gemmd::FlagText, session_socket, {},
           "Unix socket for sessions and file descriptors. Default session.sock beside --socket.");
-ABSL_FLAG(gemmd::FlagText, device, {},
-          "auto, cpu or cuda. auto takes every GPU and the CPU; cuda refuses to start without a GPU.");
+ABSL_FLAG(
+    gemmd::FlagText, device, {},
+    "auto, cpu or cuda. auto takes every GPU and the CPU; cuda refuses to start without a GPU.");
 ABSL_FLAG(gemmd::FlagText, checkpoint_roots, {},
           "Comma-separated directories that checkpoints may be read from. Default none.");
-ABSL_FLAG(gemmd::FlagText, cache_dir, {},
-          "Kernel cache. Default $XDG_CACHE_HOME/gemmd; /var/cache/gemmd for root; ~/.cache/gemmd.");
+ABSL_FLAG(
+    gemmd::FlagText, cache_dir, {},
+    "Kernel cache. Default $XDG_CACHE_HOME/gemmd; /var/cache/gemmd for root; ~/.cache/gemmd.");
 ABSL_FLAG(gemmd::FlagText, metrics_address, {},
-          "host:port of the Prometheus endpoint; port 0 picks one, empty disables. Default 127.0.0.1:9464.");
+          "host:port of the Prometheus endpoint; port 0 picks one, empty disables. Default "
+          "127.0.0.1:9464.");
 ABSL_FLAG(gemmd::FlagText, log_format, {}, "auto, json or text. auto is text on a terminal.");
 ABSL_FLAG(gemmd::FlagText, log_level, {}, "trace, debug, info, warn or error. Default info.");
 ABSL_FLAG(gemmd::FlagText, drain_deadline, {},
           "How long SIGTERM waits for requests in flight, for example 30s. Default 30s.");
 ABSL_FLAG(gemmd::FlagText, cpu_threads, {}, "Threads of the CPU device. Default 0: all cores.");
 ABSL_FLAG(gemmd::FlagText, admin_uids, {},
-          "Comma-separated users that may drain the daemon and set its log level, besides root and its own.");
-ABSL_FLAG(bool, check_config, false, "Check the configuration, print it with its origins, and exit.");
+          "Comma-separated users that may drain the daemon and set its log level, besides root and "
+          "its own.");
+ABSL_FLAG(bool, check_config, false,
+          "Check the configuration, print it with its origins, and exit.");
 // Abseil defines --help and --version; ours are answered before it parses.
 
 namespace gemmd {
@@ -113,7 +120,8 @@ void AnswerInformation(int argc, char** argv) {
     const std::string argument = argv[i];
     if (argument == "--") return;
     if (argument == "--help" || argument == "-help" || argument == "-h") PrintAndExit(ManualPage());
-    if (argument == "--version" || argument == "-version") PrintAndExit("gemmd " + Version() + "\n");
+    if (argument == "--version" || argument == "-version")
+      PrintAndExit("gemmd " + Version() + "\n");
   }
 }
 
@@ -126,19 +134,24 @@ std::string ManualPage() {
       "SYNOPSIS\n"
       "    gemmd [--config=FILE] [--NAME=VALUE ...]\n\n"
       "DESCRIPTION\n";
-  page += Wrapped("Owns the node's GPUs and one copy of each quantized layer; worker processes register layers "
-                  "and submit requests over gRPC on a Unix socket. A setting is taken from the flag, else from "
-                  "the environment variable GEMMD_<NAME>, else from the file, else from its default. "
-                  "SIGTERM and SIGINT drain the daemon; a second signal ends it at once.",
-                  "    ");
+  page += Wrapped(
+      "Owns the node's GPUs and one copy of each quantized layer; worker processes register layers "
+      "and submit requests over gRPC on a Unix socket. A setting is taken from the flag, else from "
+      "the environment variable GEMMD_<NAME>, else from the file, else from its default. "
+      "SIGTERM and SIGINT drain the daemon; a second signal ends it at once.",
+      "    ");
   page += "\nOPTIONS\n";
   for (const NamedFlag& flag : kTextFlags) page += FlagHelp(flag.name, "=VALUE");
   page += FlagHelp("check_config", "");
-  page += "    --version\n        Print the version and exit.\n    --help\n        Print this page and exit.\n";
-  page += "\nFILE SETTINGS\n" + Wrapped("Besides the names above (without the dashes), a file may set:", "    ");
+  page +=
+      "    --version\n        Print the version and exit.\n    --help\n        Print this page and "
+      "exit.\n";
+  page += "\nFILE SETTINGS\n" +
+          Wrapped("Besides the names above (without the dashes), a file may set:", "    ");
   std::string others;
   for (const std::string& name : SettingNames()) {
-    if (absl::FindCommandLineFlag(name) == nullptr) absl::StrAppend(&others, others.empty() ? "" : ", ", name);
+    if (absl::FindCommandLineFlag(name) == nullptr)
+      absl::StrAppend(&others, others.empty() ? "" : ", ", name);
   }
   page += Wrapped(others + ".", "    ");
   page +=

@@ -39,7 +39,8 @@ void EnablePlugins() {
 void SetLimits(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingMilliseconds);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kMinPingMilliseconds);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   grpc::ResourceQuota quota("gemmd");
   quota.Resize(kMessageMemoryBytes).SetMaxThreads(kMaxThreads);
@@ -62,14 +63,16 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const std::string&
   grpc::ServerBuilder builder;
   SetLimits(builder);
   int bound = 0;  // 1 for a Unix socket that could be bound
-  builder.AddListeningPort(absl::StrCat("unix:", socket), grpc::InsecureServerCredentials(), &bound);
+  builder.AddListeningPort(absl::StrCat("unix:", socket), grpc::InsecureServerCredentials(),
+                           &bound);
   for (const auto& service : self->services_) builder.RegisterService(service.get());
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> observers;
   observers.push_back(std::make_unique<RpcObserverFactory>(context->metrics));
   builder.experimental().SetInterceptorCreators(std::move(observers));
   self->server_ = builder.BuildAndStart();
   if (self->server_ == nullptr || bound == 0) {
-    return Error(absl::StatusCode::kUnavailable, kCannotCreate, absl::StrCat("cannot create socket ", socket));
+    return Error(absl::StatusCode::kUnavailable, kCannotCreate,
+                 absl::StrCat("cannot create socket ", socket));
   }
   if (chmod(socket.c_str(), 0660) != 0) {
     return SystemError(errno, absl::StrCat("cannot set the mode of ", socket));

@@ -31,7 +31,8 @@ bool IsLive(const std::string& path) {
     if (fd < 0) continue;
     const sockaddr_un address = UnixAddress(path);
     const bool connected =
-        connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 || errno == EAGAIN;
+        connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
+        errno == EAGAIN;
     close(fd);
     if (connected) return true;
   }
@@ -41,7 +42,8 @@ bool IsLive(const std::string& path) {
 absl::Status ClearPath(const std::string& path) {
   struct stat info;
   if (lstat(path.c_str(), &info) != 0) {
-    return errno == ENOENT ? absl::OkStatus() : SystemError(errno, absl::StrCat("cannot examine ", path));
+    return errno == ENOENT ? absl::OkStatus()
+                           : SystemError(errno, absl::StrCat("cannot examine ", path));
   }
   if (!S_ISSOCK(info.st_mode)) {
     return Error(absl::StatusCode::kUnavailable, kCannotCreate,

@@ -117,7 +117,8 @@ grpc::Status Draining() {
 
 KeepStreams::Reactor* KeepStreams::Open(absl::StatusOr<std::shared_ptr<Session>> session) {
   if (!session.ok()) return new FailedStream(session.status());
-  if (const absl::Status kept = node_->BeginKeep(**session); !kept.ok()) return new FailedStream(kept);
+  if (const absl::Status kept = node_->BeginKeep(**session); !kept.ok())
+    return new FailedStream(kept);
   auto* stream = new KeepStream(this, *std::move(session));
   MutexLock lock(mutex_);
   streams_.insert(stream);

@@ -53,7 +53,8 @@ class LayerService final : public v1::LayerService::CallbackService {
     return Reply(call, Get(*call, request->layer_id(), *response->mutable_layer()));
   }
 
-  grpc::ServerUnaryReactor* ListLayers(grpc::CallbackServerContext* call, const v1::ListLayersRequest*,
+  grpc::ServerUnaryReactor* ListLayers(grpc::CallbackServerContext* call,
+                                       const v1::ListLayersRequest*,
                                        v1::ListLayersResponse* response) override {
     const auto session = context_.SessionOf(*call);
     if (session.ok()) {
@@ -90,14 +91,16 @@ class LayerService final : public v1::LayerService::CallbackService {
     return absl::OkStatus();
   }
 
-  absl::Status Get(const grpc::CallbackServerContext& call, uint64_t layer_id, v1::LayerInfo& to) const {
+  absl::Status Get(const grpc::CallbackServerContext& call, uint64_t layer_id,
+                   v1::LayerInfo& to) const {
     GEMMD_ASSIGN_OR_RETURN(const auto session, context_.SessionOf(call));
     GEMMD_ASSIGN_OR_RETURN(const LayerInfo layer, context_.node->GetLayer(*session, layer_id));
     to = ToProto(layer);
     return absl::OkStatus();
   }
 
-  absl::Status Explain(const grpc::CallbackServerContext& call, const v1::ExplainLayerRequest& request,
+  absl::Status Explain(const grpc::CallbackServerContext& call,
+                       const v1::ExplainLayerRequest& request,
                        v1::ExplainLayerResponse& response) const {
     GEMMD_ASSIGN_OR_RETURN(const auto session, context_.SessionOf(call));
     if (request.m_size() > kMaxExplained) {

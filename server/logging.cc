@@ -62,13 +62,14 @@ std::shared_ptr<spdlog::logger> Logger() {
 
 }  // namespace
 
-std::string FormatLine(LogFormat format, absl::Time time, LogLevel level, const std::string& message,
-                       LogFields fields) {
+std::string FormatLine(LogFormat format, absl::Time time, LogLevel level,
+                       const std::string& message, LogFields fields) {
   const std::string ts = absl::FormatTime("%Y-%m-%dT%H:%M:%E9SZ", time, absl::UTCTimeZone());
   const char* level_name = kLevelNames[static_cast<int>(level)];
   if (format != LogFormat::kJson) {
     std::string line = absl::StrCat(ts, " ", level_name, " ", OneLine(message));
-    for (const LogField& field : fields) absl::StrAppend(&line, " ", field.name, "=", TextValue(field));
+    for (const LogField& field : fields)
+      absl::StrAppend(&line, " ", field.name, "=", TextValue(field));
     return line;
   }
   nlohmann::ordered_json json = {{"ts", ts}, {"level", level_name}, {"msg", message}};
@@ -77,7 +78,8 @@ std::string FormatLine(LogFormat format, absl::Time time, LogLevel level, const 
 }
 
 void StartLogging(LogFormat format, LogLevel level) {
-  if (format == LogFormat::kAuto) format = isatty(STDERR_FILENO) == 1 ? LogFormat::kText : LogFormat::kJson;
+  if (format == LogFormat::kAuto)
+    format = isatty(STDERR_FILENO) == 1 ? LogFormat::kText : LogFormat::kJson;
   LogState& state = State();
   state.format = format;
   state.level = level;

@@ -1,7 +1,7 @@
-// What    The daemon's log on stderr: JSON lines for machines, text on a terminal. Asynchronous: a full queue
-//         drops its oldest lines and counts them.
-// Fields  Every line has ts (RFC 3339, UTC, nanoseconds), level and msg; further fields by name. Tokens,
-//         handle bytes and names of other sessions' regions are never logged.
+// What    The daemon's log on stderr: JSON lines for machines, text on a terminal. Asynchronous: a
+//         full queue drops its oldest lines and counts them.
+// Fields  Every line has ts (RFC 3339, UTC, nanoseconds), level and msg; further fields by name.
+//         Tokens, handle bytes and names of other sessions' regions are never logged.
 // Threads Everything here is thread-safe after StartLogging.
 #ifndef GEMMD_SERVER_LOGGING_H_
 #define GEMMD_SERVER_LOGGING_H_
@@ -82,8 +82,8 @@ class LogLimit {
 };
 
 // One line of the log without its final newline; for the log itself and its tests.
-std::string FormatLine(LogFormat format, absl::Time time, LogLevel level, const std::string& message,
-                       LogFields fields);
+std::string FormatLine(LogFormat format, absl::Time time, LogLevel level,
+                       const std::string& message, LogFields fields);
 
 }  // namespace gemmd
 

@@ -16,10 +16,12 @@ void NotifySystemd(const std::string& state) {
   if (path == nullptr || (path[0] != '/' && path[0] != '@')) return;
   sockaddr_un address = UnixAddress(path);
   if (path[0] == '@') address.sun_path[0] = '\0';  // abstract namespace
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + std::string(path).size());
+  const auto length =
+      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + std::string(path).size());
   const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return;
-  sendto(fd, state.data(), state.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), length);
+  sendto(fd, state.data(), state.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address),
+         length);
   close(fd);
 }
 

@@ -60,7 +60,8 @@ absl::Status FillCache(const Environment& environment, Config& config) {
 absl::Status FillDefaultPaths(const Environment& environment, Config& config) {
   GEMMD_RETURN_IF_ERROR(FillSocket(environment, config));
   if (config.session_socket.empty()) {
-    const std::filesystem::path beside = std::filesystem::path(config.socket).parent_path() / "session.sock";
+    const std::filesystem::path beside =
+        std::filesystem::path(config.socket).parent_path() / "session.sock";
     GEMMD_RETURN_IF_ERROR(SetDefault(config, "session_socket", beside.string()));
   }
   if (config.session_socket == config.socket) {

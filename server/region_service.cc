@@ -23,7 +23,8 @@ class RegionService final : public v1::RegionService::CallbackService {
     return Reply(call, Unregister(*call, *request));
   }
 
-  grpc::ServerUnaryReactor* ListRegions(grpc::CallbackServerContext* call, const v1::ListRegionsRequest*,
+  grpc::ServerUnaryReactor* ListRegions(grpc::CallbackServerContext* call,
+                                        const v1::ListRegionsRequest*,
                                         v1::ListRegionsResponse* response) override {
     const auto session = context_.SessionOf(*call);
     if (session.ok()) {
@@ -47,12 +48,14 @@ class RegionService final : public v1::RegionService::CallbackService {
   }
 
  private:
-  absl::Status Register(const grpc::CallbackServerContext& call, const v1::RegisterRegionRequest& request,
+  absl::Status Register(const grpc::CallbackServerContext& call,
+                        const v1::RegisterRegionRequest& request,
                         v1::RegisterRegionResponse& response) const {
     GEMMD_ASSIGN_OR_RETURN(const auto session, context_.SessionOf(call));
     const absl::StatusOr<RegionRequest> converted = FromProto(request);
     if (!converted.ok()) return context_.Refuse(converted.status());
-    GEMMD_ASSIGN_OR_RETURN(const RegionInfo region, context_.node->RegisterRegion(*session, *converted));
+    GEMMD_ASSIGN_OR_RETURN(const RegionInfo region,
+                           context_.node->RegisterRegion(*session, *converted));
     *response.mutable_region() = ToProto(region.ref);
     response.set_size(region.size);
     return absl::OkStatus();
@@ -64,7 +67,8 @@ class RegionService final : public v1::RegionService::CallbackService {
     return context_.node->UnregisterRegion(*session, FromProto(request.region()));
   }
 
-  absl::Status Write(const grpc::CallbackServerContext& call, const v1::WriteRegionRequest& request) const {
+  absl::Status Write(const grpc::CallbackServerContext& call,
+                     const v1::WriteRegionRequest& request) const {
     GEMMD_ASSIGN_OR_RETURN(const auto session, context_.SessionOf(call));
     return context_.node->WriteRegion(*session, FromProto(request.region()), request.offset(),
                                       request.data());
@@ -74,8 +78,8 @@ class RegionService final : public v1::RegionService::CallbackService {
                     v1::ReadRegionResponse& response) const {
     GEMMD_ASSIGN_OR_RETURN(const auto session, context_.SessionOf(call));
     if (request.size() > kMaxPayloadBytes) {
-      return context_.Refuse(
-          OutOfRange("size", request.size(), absl::StrCat("at most ", kMaxPayloadBytes, " bytes a call")));
+      return context_.Refuse(OutOfRange(
+          "size", request.size(), absl::StrCat("at most ", kMaxPayloadBytes, " bytes a call")));
     }
     GEMMD_ASSIGN_OR_RETURN(*response.mutable_data(),
                            context_.node->ReadRegion(*session, FromProto(request.region()),

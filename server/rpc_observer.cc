@@ -78,7 +78,8 @@ RpcObserverFactory::RpcObserverFactory(Metrics* metrics) : metrics_(metrics) {
         v1::GetStatusRequest::descriptor()->file()}) {
     for (int s = 0; s < file->service_count(); ++s) {
       for (int m = 0; m < file->service(s)->method_count(); ++m) {
-        metrics_->AddRpc(absl::StrCat(file->service(s)->full_name(), "/", file->service(s)->method(m)->name()));
+        metrics_->AddRpc(
+            absl::StrCat(file->service(s)->full_name(), "/", file->service(s)->method(m)->name()));
       }
     }
   }

@@ -52,7 +52,8 @@ class Watchdog {
 
  private:
   const absl::Duration period_ = WatchdogPeriod();
-  absl::Time next_ = period_ == absl::InfiniteDuration() ? absl::InfiniteFuture() : absl::InfinitePast();
+  absl::Time next_ =
+      period_ == absl::InfiniteDuration() ? absl::InfiniteFuture() : absl::InfinitePast();
 };
 
 [[noreturn]] void ExitAtOnce(const Config& config, int code, const std::string& why) {

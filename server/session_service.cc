@@ -11,8 +11,8 @@ namespace {
 
 // What a client may rely on; names it does not know are ignored.
 constexpr const char* kFeatures[] = {
-    "gemm", "moe", "submit_stream", "session_socket", "memfd", "cuda_ipc", "daemon_memory",
-    "checkpoint", "tensors",
+    "gemm",     "moe",           "submit_stream", "session_socket", "memfd",
+    "cuda_ipc", "daemon_memory", "checkpoint",    "tensors",
 };
 constexpr uid_t kUnknownUid = static_cast<uid_t>(-1);  // gRPC tells nothing about the peer
 

@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -41,7 +42,8 @@ absl::Status Watch(int epoll, int fd) {
 absl::StatusOr<UniqueFd> Listen(const std::string& path) {
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const sockaddr_un address = UnixAddress(path);
-  if (fd.get() < 0 || bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  if (fd.get() < 0 ||
+      bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return SystemError(errno, absl::StrCat("cannot create session socket ", path));
   }
   if (chmod(path.c_str(), 0660) != 0 || listen(fd.get(), SOMAXCONN) != 0) {
@@ -54,21 +56,28 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path) {
 
 UniqueFd OpenSpare() { return UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
+// Readable once the process has ended. -1 where the kernel or a PID namespace has no such process.
+int OpenProcess(pid_t pid) {
+  return pid > 0 ? static_cast<int>(syscall(SYS_pidfd_open, pid, 0)) : -1;
+}
+
 }  // namespace
 
 struct SessionSocket::Connection {
   UniqueFd fd;
+  UniqueFd process;  // pidfd, or none where the kernel gives none
   absl::Time accepted;
   pid_t pid = 0;
   uid_t uid = 0;
   std::shared_ptr<Session> session;  // once opened
 };
 
-absl::StatusOr<std::unique_ptr<SessionSocket>> SessionSocket::Start(const std::string& path, Node* node,
-                                                                    Metrics* metrics) {
+absl::StatusOr<std::unique_ptr<SessionSocket>> SessionSocket::Start(const std::string& path,
+                                                                    Node* node, Metrics* metrics) {
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (epoll.get() < 0 || wake.get() < 0) return SystemError(errno, "cannot create the session socket's poll");
+  if (epoll.get() < 0 || wake.get() < 0)
+    return SystemError(errno, "cannot create the session socket's poll");
   GEMMD_ASSIGN_OR_RETURN(UniqueFd listener, Listen(path));
   GEMMD_RETURN_IF_ERROR(Watch(epoll.get(), listener.get()));
   GEMMD_RETURN_IF_ERROR(Watch(epoll.get(), wake.get()));
@@ -106,7 +115,7 @@ void SessionSocket::Run() {
       const int fd = events[i].data.fd;
       if (fd == listener_.get()) {
         Accept();
-      } else if (fd != wake_.get()) {
+      } else if (fd != wake_.get() && !ServeExit(fd)) {
         Serve(fd);
       }
     }
@@ -135,7 +144,18 @@ void SessionSocket::Accept() {
   if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
   const int key = fd.get();
   if (!Watch(epoll_.get(), key).ok()) return;
-  connections_[key] = Connection{std::move(fd), absl::Now(), peer.pid, peer.uid, nullptr};
+  UniqueFd process(OpenProcess(peer.pid));
+  if (process.get() >= 0 && Watch(epoll_.get(), process.get()).ok())
+    processes_[process.get()] = key;
+  connections_[key] =
+      Connection{std::move(fd), std::move(process), absl::Now(), peer.pid, peer.uid, nullptr};
+}
+
+bool SessionSocket::ServeExit(int fd) {
+  const auto process = processes_.find(fd);
+  if (process == processes_.end()) return false;
+  Close(process->second, "exit");
+  return true;
 }
 
 void SessionSocket::Serve(int fd) {
@@ -150,7 +170,8 @@ bool SessionSocket::Receive(Connection& connection) {
   if (packet.kind == Packet::Kind::kEnd) return false;
   v1::SessionSocketResponse response;
   if (packet.cut) {
-    const absl::Status status = OutOfRange("packet", "its size", absl::StrCat("at most ", kMaxPacketBytes));
+    const absl::Status status =
+        OutOfRange("packet", "its size", absl::StrCat("at most ", kMaxPacketBytes));
     response.set_code(static_cast<int>(status.code()));
     response.set_reason(WireReason(status));
     response.set_message(std::string(status.message()));
@@ -167,7 +188,8 @@ v1::SessionSocketResponse SessionSocket::Handle(Connection& connection, const st
   v1::SessionSocketRequest request;
   absl::Status status;
   if (!request.ParseFromString(packet)) {
-    status = Error(absl::StatusCode::kInvalidArgument, "BAD_PACKET", "the packet is no SessionSocketRequest");
+    status = Error(absl::StatusCode::kInvalidArgument, "BAD_PACKET",
+                   "the packet is no SessionSocketRequest");
   } else if (request.has_open()) {
     status = Open(connection, request.open(), response);
   } else if (request.has_pass_memory()) {
@@ -187,16 +209,19 @@ v1::SessionSocketResponse SessionSocket::Handle(Connection& connection, const st
 absl::Status SessionSocket::Open(Connection& connection, const v1::OpenSessionRequest& request,
                                  v1::SessionSocketResponse& response) {
   if (connection.session != nullptr) {
-    return Error(absl::StatusCode::kFailedPrecondition, "ALREADY_OPEN",
-                 "this connection has a session already; open another connection for another session");
+    return Error(
+        absl::StatusCode::kFailedPrecondition, "ALREADY_OPEN",
+        "this connection has a session already; open another connection for another session");
   }
   const SessionIdentity identity = {request.name(), connection.pid, connection.uid, "socket"};
-  GEMMD_ASSIGN_OR_RETURN(connection.session, OpenSession(*node_, identity, *response.mutable_opened()));
+  GEMMD_ASSIGN_OR_RETURN(connection.session,
+                         OpenSession(*node_, identity, *response.mutable_opened()));
   return absl::OkStatus();
 }
 
 absl::Status SessionSocket::PassMemory(Connection& connection, const v1::PassMemory& request,
-                                       std::vector<UniqueFd>& fds, v1::SessionSocketResponse& response) {
+                                       std::vector<UniqueFd>& fds,
+                                       v1::SessionSocketResponse& response) {
   if (connection.session == nullptr) {
     return Error(absl::StatusCode::kUnauthenticated, "NO_SESSION", "open a session first");
   }
@@ -207,7 +232,8 @@ absl::Status SessionSocket::PassMemory(Connection& connection, const v1::PassMem
   }
   const int owned = fcntl(fds[0].get(), F_DUPFD_CLOEXEC, 0);  // the node takes over a descriptor
   if (owned < 0) {
-    return Error(absl::StatusCode::kResourceExhausted, "QUOTA", "the daemon has no file descriptors left");
+    return Error(absl::StatusCode::kResourceExhausted, "QUOTA",
+                 "the daemon has no file descriptors left");
   }
   GEMMD_ASSIGN_OR_RETURN(const uint64_t ticket,
                          node_->PassMemory(*connection.session, owned, request.bytes()));
@@ -218,6 +244,7 @@ absl::Status SessionSocket::PassMemory(Connection& connection, const v1::PassMem
 void SessionSocket::Close(int fd, const char* why) {
   const auto connection = connections_.find(fd);
   const std::shared_ptr<Session> session = std::move(connection->second.session);
+  processes_.erase(connection->second.process.get());
   connections_.erase(connection);  // closing the descriptor takes it out of the epoll set
   if (session != nullptr) CloseSession(*node_, session, why);
 }

@@ -1,8 +1,10 @@
-// What    The session socket: SOCK_SEQPACKET, one SessionSocketRequest or SessionSocketResponse a packet. It
-//         gives what gRPC cannot: who the peer is, file descriptors, and its end-of-file as the sign that the
-//         client is gone.
-// Rules   A bad packet gets an answer and harms nobody; a client that does not read its answers, or opens no
-//         session within 10 seconds, is disconnected. Descriptors that come unasked are closed.
+// What    The session socket: SOCK_SEQPACKET, one SessionSocketRequest or SessionSocketResponse a
+//         packet. It gives what gRPC cannot: who the peer is, file descriptors, and its end-of-file
+//         as the sign that the client is gone. The peer's process is watched too (pidfd): a child
+//         that it forked keeps the connection open after its end.
+// Rules   A bad packet gets an answer and harms nobody; a client that does not read its answers, or
+//         opens no session within 10 seconds, is disconnected. Descriptors that come unasked are
+//         closed.
 // Errors  Start: CANNOT_CREATE or NOT_PERMITTED.
 // Threads One thread serves all connections and never blocks on one.
 #ifndef GEMMD_SERVER_SESSION_SOCKET_H_
@@ -38,6 +40,8 @@ class SessionSocket {
   void Run();
   void Accept();
   void Serve(int fd);
+  // Ends the connection of a process that ended. False when `fd` is no pidfd of ours.
+  bool ServeExit(int fd);
   // False when the connection must end.
   bool Receive(Connection& connection);
   v1::SessionSocketResponse Handle(Connection& connection, const std::string& packet,
@@ -56,6 +60,7 @@ class SessionSocket {
   UniqueFd spare_;  // given up for a moment when descriptors run out
   std::atomic<bool> stopping_{false};
   std::map<int, Connection> connections_;  // touched by the thread only
+  std::map<int, int> processes_;           // pidfd -> its connection; touched by the thread only
   std::thread thread_;
 };
 

@@ -37,7 +37,8 @@ absl::Status SetInteger(const std::string& text, Integer minimum, Integer maximu
 absl::Status SetDuration(const std::string& text, absl::Duration minimum, absl::Duration maximum,
                          absl::Duration& field) {
   absl::Duration value;
-  if (!absl::ParseDuration(text, &value)) return Bad(text, "is not a duration such as 30s or 500ms");
+  if (!absl::ParseDuration(text, &value))
+    return Bad(text, "is not a duration such as 30s or 500ms");
   if (value < minimum || value > maximum) {
     return Bad(text, absl::StrCat("is out of range [", absl::FormatDuration(minimum), ", ",
                                   absl::FormatDuration(maximum), "]"));
@@ -71,7 +72,8 @@ absl::Status SetSocketPath(const std::string& text, std::string& field) {
   std::filesystem::path path;
   GEMMD_RETURN_IF_ERROR(SetAbsolutePath(text, path));
   if (path.native().size() > kMaxPath) {
-    return Bad(text, absl::StrCat("has ", path.native().size(), " bytes; a Unix socket takes ", kMaxPath));
+    return Bad(
+        text, absl::StrCat("has ", path.native().size(), " bytes; a Unix socket takes ", kMaxPath));
   }
   field = path.string();
   return absl::OkStatus();
@@ -79,7 +81,8 @@ absl::Status SetSocketPath(const std::string& text, std::string& field) {
 
 absl::Status SetRoots(const Items& items, std::vector<std::filesystem::path>& field) {
   std::vector<std::filesystem::path> roots(items.size());
-  for (size_t i = 0; i < items.size(); ++i) GEMMD_RETURN_IF_ERROR(SetAbsolutePath(items[i], roots[i]));
+  for (size_t i = 0; i < items.size(); ++i)
+    GEMMD_RETURN_IF_ERROR(SetAbsolutePath(items[i], roots[i]));
   field = std::move(roots);
   return absl::OkStatus();
 }
@@ -130,7 +133,8 @@ const Setting kSettings[] = {
     Scalar<&Config::session_socket>(
         "session_socket",
         [](Config& c, const Items& i) { return SetSocketPath(i[0], c.session_socket); }),
-    {"device", false, [](Config& c, const Items& i) { return SetChoice(i[0], kDeviceNames, c.device); },
+    {"device", false,
+     [](Config& c, const Items& i) { return SetChoice(i[0], kDeviceNames, c.device); },
      [](const Config& c) { return std::string(kDeviceNames[static_cast<int>(c.device)]); }},
     {"checkpoint_roots", true,
      [](Config& c, const Items& i) { return SetRoots(i, c.node.checkpoint_roots); },
@@ -138,10 +142,12 @@ const Setting kSettings[] = {
        return absl::StrJoin(c.node.checkpoint_roots, ",",
                             [](std::string* out, const auto& path) { *out += path.string(); });
      }},
-    {"cache_dir", false, [](Config& c, const Items& i) { return SetAbsolutePath(i[0], c.cache_dir); },
+    {"cache_dir", false,
+     [](Config& c, const Items& i) { return SetAbsolutePath(i[0], c.cache_dir); },
      [](const Config& c) { return c.cache_dir.string(); }},
     Scalar<&Config::metrics_address>(
-        "metrics_address", [](Config& c, const Items& i) { return SetAddress(i[0], c.metrics_address); }),
+        "metrics_address",
+        [](Config& c, const Items& i) { return SetAddress(i[0], c.metrics_address); }),
     {"log_format", false,
      [](Config& c, const Items& i) { return SetChoice(i[0], kLogFormatNames, c.log_format); },
      [](const Config& c) { return std::string(kLogFormatNames[static_cast<int>(c.log_format)]); }},

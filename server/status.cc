@@ -1,5 +1,7 @@
 #include "server/status.h"
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "google/rpc/error_details.pb.h"
 #include "kernels/base/status.h"
 
@@ -10,6 +12,16 @@ namespace {
 // milliseconds; a drain means a restart.
 int RetryDelayMilliseconds(const absl::Status& status) {
   return status.code() == absl::StatusCode::kUnavailable ? 1000 : 20;
+}
+
+// gRPC refuses more than 8 KiB of metadata in one answer, and the message travels twice in it. A compiler's
+// log is longer.
+constexpr size_t kLongestMessage = 2048;
+
+std::string Shorten(absl::string_view message) {
+  if (message.size() <= kLongestMessage) return std::string(message);
+  return absl::StrCat(message.substr(0, kLongestMessage), " [", message.size() - kLongestMessage,
+                      " more bytes]");
 }
 
 bool IsRetryable(const absl::Status& status) {
@@ -29,7 +41,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   google::rpc::Status details;
   details.set_code(static_cast<int>(status.code()));
-  details.set_message(std::string(status.message()));
+  details.set_message(Shorten(status.message()));
   google::rpc::ErrorInfo info;
   info.set_reason(WireReason(status));
   info.set_domain("gemmd");

@@ -127,7 +127,8 @@ class SubmitStream : public Reactor {
     {
       MutexLock lock(mutex_);
       if (answered != nullptr) answered->answered = true;
-      while (broken_ && !writing_ && !slots_.empty() && slots_.front()->answered) slots_.pop_front();
+      while (broken_ && !writing_ && !slots_.empty() && slots_.front()->answered)
+        slots_.pop_front();
       if (!broken_ && !writing_ && !slots_.empty() && slots_.front()->answered) {
         writing_ = true;
         write = &slots_.front()->response;
@@ -156,8 +157,8 @@ class SubmitStream : public Reactor {
 
 }  // namespace
 
-Reactor* NewSubmitStream(const ServiceContext* context, absl::StatusOr<std::shared_ptr<Session>> session,
-                         absl::Time deadline) {
+Reactor* NewSubmitStream(const ServiceContext* context,
+                         absl::StatusOr<std::shared_ptr<Session>> session, absl::Time deadline) {
   if (!session.ok()) return new FailedStream(session.status());
   auto* stream = new SubmitStream(context, *std::move(session), deadline);
   stream->Start();

@@ -1,7 +1,8 @@
-// What    The Submit stream: requests are queued as they arrive, executed in order, answered in order. At
-//         most kMaxInFlight are unanswered: then the stream stops reading, and gRPC's flow control stops the
-//         client. An error answers its request; the stream goes on.
-// Threads See services.h. The stream finishes when the client has closed its side and everything is answered.
+// What    The Submit stream: requests are queued as they arrive, executed in order, answered in
+//         order. At most kMaxInFlight are unanswered: then the stream stops reading, and gRPC's
+//         flow control stops the client. An error answers its request; the stream goes on.
+// Threads See services.h. The stream finishes when the client has closed its side and everything is
+//         answered.
 #ifndef GEMMD_SERVER_SUBMIT_STREAM_H_
 #define GEMMD_SERVER_SUBMIT_STREAM_H_
 
@@ -19,7 +20,8 @@ namespace gemmd {
 inline constexpr size_t kMaxInFlight = 64;
 
 grpc::ServerBidiReactor<v1::SubmitRequest, v1::SubmitResponse>* NewSubmitStream(
-    const ServiceContext* context, absl::StatusOr<std::shared_ptr<Session>> session, absl::Time deadline);
+    const ServiceContext* context, absl::StatusOr<std::shared_ptr<Session>> session,
+    absl::Time deadline);
 
 }  // namespace gemmd
 

@@ -15,13 +15,15 @@ Unary* NotBuilt(Call* call, const char* message) {
 
 class ProgramService final : public v1::ProgramService::CallbackService {
  public:
-  Unary* CreateProgram(Call* call, const v1::CreateProgramRequest*, v1::CreateProgramResponse*) override {
+  Unary* CreateProgram(Call* call, const v1::CreateProgramRequest*,
+                       v1::CreateProgramResponse*) override {
     return NotBuilt(call, kMessage);
   }
   Unary* RunProgram(Call* call, const v1::RunProgramRequest*, v1::RunProgramResponse*) override {
     return NotBuilt(call, kMessage);
   }
-  Unary* DeleteProgram(Call* call, const v1::DeleteProgramRequest*, v1::DeleteProgramResponse*) override {
+  Unary* DeleteProgram(Call* call, const v1::DeleteProgramRequest*,
+                       v1::DeleteProgramResponse*) override {
     return NotBuilt(call, kMessage);
   }
 
@@ -39,7 +41,8 @@ class AttachService final : public v1::AttachService::CallbackService {
   }
 
  private:
-  static constexpr char kMessage[] = "this daemon cannot hand out plans yet; use Gemm, Moe or Submit";
+  static constexpr char kMessage[] =
+      "this daemon cannot hand out plans yet; use Gemm, Moe or Submit";
 };
 
 }  // namespace

@@ -22,6 +22,7 @@ class MetricsEndpoint {
   // `address` is host:port; port 0 lets the system choose.
   static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(const std::string& address,
                                                                 const Collectables& collectables);
+  ~MetricsEndpoint();
   const std::string& address() const { return address_; }  // with the real port
 
  private:

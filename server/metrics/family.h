@@ -21,7 +21,8 @@ class FamilyBuilder {
   FamilyBuilder& Add(double value, std::vector<std::pair<std::string, std::string>> labels = {}) {
     prometheus::ClientMetric metric;
     for (auto& [name, text] : labels) metric.label.push_back({std::move(name), std::move(text)});
-    (family_.type == prometheus::MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+    (family_.type == prometheus::MetricType::Counter ? metric.counter.value : metric.gauge.value) =
+        value;
     family_.metric.push_back(std::move(metric));
     return *this;
   }

@@ -1,6 +1,7 @@
 // What    Counters and histograms that events feed: the node's observer, and the RPC layer's.
-// Names   gemmd_ prefix, base units; README.md lists them. Label values are bounded: devices, codes, methods,
-//         reasons; never a session, layer or shape. A label that exceeds its bound becomes "other".
+// Names   gemmd_ prefix, base units; README.md lists them. Label values are bounded: devices,
+//         codes, methods, reasons; never a session, layer or shape. A label that exceeds its bound
+//         becomes "other".
 // Threads Every method is thread-safe and cheap: a lock, a hash lookup, an atomic addition.
 #ifndef GEMMD_SERVER_METRICS_METRICS_H_
 #define GEMMD_SERVER_METRICS_METRICS_H_
@@ -48,12 +49,14 @@ class Metrics : public NodeObserver {
   // Series of every device exist from the start, so that 0 is visible.
   Metrics(const std::string& version, const std::vector<std::string>& devices);
 
-  void OnRequest(const std::string& device, bool moe, absl::StatusCode code, const Timing& timing) override;
+  void OnRequest(const std::string& device, bool moe, absl::StatusCode code,
+                 const Timing& timing) override;
   void OnRejected(const std::string& reason) override;
   void OnSessionEnd(const std::string& why) override;
   void OnRegionOpen(const std::string& kind, const absl::Status& status) override;
   void OnRegionClose(absl::Duration took) override;
-  void OnLayerLoad(const std::string& format, const absl::Status& status, absl::Duration took) override;
+  void OnLayerLoad(const std::string& format, const absl::Status& status,
+                   absl::Duration took) override;
 
   void AddRpc(const std::string& method);  // makes its series
   void OnRpcStarted(const std::string& method);
@@ -69,7 +72,8 @@ class Metrics : public NodeObserver {
                             const prometheus::Histogram::BucketBoundaries& buckets);
 
   const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
-  Counters ops_, rejects_, session_ends_, region_opens_, region_open_failures_, layer_loads_, rpc_started_;
+  Counters ops_, rejects_, session_ends_, region_opens_, region_open_failures_, layer_loads_,
+      rpc_started_;
   Histograms op_queue_, op_host_, region_close_, layer_load_, rpc_duration_;
 };
 

@@ -82,7 +82,8 @@ std::vector<prometheus::MetricFamily> Snapshot::Collect() const {
   AddSessions(*node_, out);
   AddLayers(*node_, status, out);
   AddRegions(status, out);
-  out.push_back(Gauge("gemmd_draining", "1 while the daemon stops.").Add(status.draining ? 1 : 0).Build());
+  out.push_back(
+      Gauge("gemmd_draining", "1 while the daemon stops.").Add(status.draining ? 1 : 0).Build());
   AddLog(log_counts_(), out);
   for (prometheus::MetricFamily& family : ProcessFamilies()) out.push_back(std::move(family));
   return out;

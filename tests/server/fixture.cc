@@ -31,7 +31,8 @@ std::string LayerBytes() {
   return bytes;
 }
 
-void SetTensor(v1::TensorRef* to, const v1::RegionRef& region, uint64_t offset, int rows, int columns) {
+void SetTensor(v1::TensorRef* to, const v1::RegionRef& region, uint64_t offset, int rows,
+               int columns) {
   *to->mutable_region() = region;
   to->set_byte_offset(offset);
   to->set_dtype(v1::DATA_TYPE_FLOAT32);
@@ -58,9 +59,12 @@ TempDir::~TempDir() {
 }
 
 FlagValues FlagsFor(const TempDir& directory) {
-  return {{"socket", directory / "g.sock"},   {"session_socket", directory / "s.sock"},
-          {"cache_dir", directory / "cache"}, {"metrics_address", ""},
-          {"device", "cpu"},                  {"cpu_threads", "2"},
+  return {{"socket", directory / "g.sock"},
+          {"session_socket", directory / "s.sock"},
+          {"cache_dir", directory / "cache"},
+          {"metrics_address", ""},
+          {"device", "cpu"},
+          {"cpu_threads", "2"},
           {"log_level", "warn"}};
 }
 
@@ -151,15 +155,17 @@ void DaemonTest::StartDaemon(const FlagValues& more) {
   daemon_.reset();
   FlagValues flags = more;
   for (const auto& [name, value] : FlagsFor(directory_)) flags.emplace(name, value);
-  const auto config = LoadConfig(flags, {[](const std::string&) { return std::nullopt; }, geteuid()});
+  const auto config =
+      LoadConfig(flags, {[](const std::string&) { return std::nullopt; }, geteuid()});
   ASSERT_TRUE(config.ok()) << config.status();
   auto daemon = Daemon::Start(*config, [this](absl::Duration) { ++drains_; });
   ASSERT_TRUE(daemon.ok()) << daemon.status();
   daemon_ = *std::move(daemon);
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a restarted daemon gets a new connection
-  channel_ = grpc::CreateCustomChannel("unix:" + directory_ / "g.sock", grpc::InsecureChannelCredentials(),
-                                       arguments);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
+                   1);  // a restarted daemon gets a new connection
+  channel_ = grpc::CreateCustomChannel("unix:" + directory_ / "g.sock",
+                                       grpc::InsecureChannelCredentials(), arguments);
   sessions_ = v1::SessionService::NewStub(channel_);
   regions_ = v1::RegionService::NewStub(channel_);
   layers_ = v1::LayerService::NewStub(channel_);
@@ -239,7 +245,8 @@ v1::RegisterLayerRequest DaemonTest::LayerRequestIn(const v1::RegionRef& region)
   return request;
 }
 
-grpc::Status DaemonTest::TryRegisterLayer(const std::string& token, const v1::RegisterLayerRequest& request,
+grpc::Status DaemonTest::TryRegisterLayer(const std::string& token,
+                                          const v1::RegisterLayerRequest& request,
                                           v1::LayerInfo* layer, int* messages) {
   const auto context = Context(token);
   const auto reader = layers_->RegisterLayer(context.get(), request);

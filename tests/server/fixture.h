@@ -1,5 +1,5 @@
-// What    A whole daemon inside the test process, on sockets in a short temporary directory, with the CPU
-//         device; and what clients of it need.
+// What    A whole daemon inside the test process, on sockets in a short temporary directory, with
+//         the CPU device; and what clients of it need.
 #ifndef GEMMD_TESTS_SERVER_FIXTURE_H_
 #define GEMMD_TESTS_SERVER_FIXTURE_H_
 
@@ -48,7 +48,8 @@ class SessionSocketClient {
   void Send(const std::string& packet, const std::vector<int>& fds = {});
   // Waits up to 5 seconds; false at the end of the connection.
   bool Receive(v1::SessionSocketResponse& response);
-  v1::SessionSocketResponse Call(const v1::SessionSocketRequest& request, const std::vector<int>& fds = {});
+  v1::SessionSocketResponse Call(const v1::SessionSocketRequest& request,
+                                 const std::vector<int>& fds = {});
   std::string Open(const std::string& name = "test");  // the token
   uint64_t PassMemory(int fd, uint64_t bytes);         // the ticket
 
@@ -97,8 +98,10 @@ class DaemonTest : public testing::Test {
   std::string OpenBySocket(const std::string& name = "test");
 
   v1::RegionRef RegisterDaemonRegion(const std::string& token, uint64_t size);
-  void Write(const std::string& token, const v1::RegionRef& region, uint64_t offset, const std::string& data);
-  std::string Read(const std::string& token, const v1::RegionRef& region, uint64_t offset, uint64_t size);
+  void Write(const std::string& token, const v1::RegionRef& region, uint64_t offset,
+             const std::string& data);
+  std::string Read(const std::string& token, const v1::RegionRef& region, uint64_t offset,
+                   uint64_t size);
 
   // Registers the layer above. Returns the final message's layer.
   v1::LayerInfo RegisterLayer(const std::string& token, const std::string& name = "layer");

@@ -177,17 +177,18 @@ TEST_F(ServicesTest, BadGemmRequestsGetTheirReason) {
        StatusCode::INVALID_ARGUMENT, "UNKNOWN_ENUM"},
       {"no dtype", [](auto& r) { r.mutable_x()->clear_dtype(); }, StatusCode::INVALID_ARGUMENT,
        "MISSING_FIELD"},
-      {"three dimensions", [](auto& r) { r.mutable_x()->add_shape(1); }, StatusCode::INVALID_ARGUMENT,
-       "SHAPE_MISMATCH"},
-      {"negative rows", [](auto& r) { r.mutable_x()->set_shape(0, -1); }, StatusCode::INVALID_ARGUMENT,
-       "SHAPE_MISMATCH"},
-      {"wrong K", [](auto& r) { r.mutable_x()->set_shape(1, kK - 1); }, StatusCode::INVALID_ARGUMENT,
-       "SHAPE_MISMATCH"},
+      {"three dimensions", [](auto& r) { r.mutable_x()->add_shape(1); },
+       StatusCode::INVALID_ARGUMENT, "SHAPE_MISMATCH"},
+      {"negative rows", [](auto& r) { r.mutable_x()->set_shape(0, -1); },
+       StatusCode::INVALID_ARGUMENT, "SHAPE_MISMATCH"},
+      {"wrong K", [](auto& r) { r.mutable_x()->set_shape(1, kK - 1); },
+       StatusCode::INVALID_ARGUMENT, "SHAPE_MISMATCH"},
       {"past the region", [](auto& r) { r.mutable_y()->set_byte_offset(1 << 20); },
        StatusCode::INVALID_ARGUMENT, "REGION_OUT_OF_BOUNDS"},
       {"offset that wraps", [](auto& r) { r.mutable_y()->set_byte_offset(~uint64_t{0} - 3); },
        StatusCode::INVALID_ARGUMENT, "REGION_OUT_OF_BOUNDS"},
-      {"unknown layer", [](auto& r) { r.set_layer_id(12345); }, StatusCode::NOT_FOUND, "LAYER_NOT_FOUND"},
+      {"unknown layer", [](auto& r) { r.set_layer_id(12345); }, StatusCode::NOT_FOUND,
+       "LAYER_NOT_FOUND"},
       {"unknown region", [](auto& r) { r.mutable_x()->mutable_region()->set_id(999); },
        StatusCode::NOT_FOUND, "REGION_NOT_FOUND"},
       {"option of the future", [](auto& r) { r.mutable_options()->set_hadamard_block(16); },
@@ -212,7 +213,8 @@ TEST_F(ServicesTest, BadLayersAreRefused) {
   v1::LayerInfo layer;
   EXPECT_EQ(ReasonOf(TryRegisterLayer(token, {}, &layer)), "MISSING_FIELD");
   v1::RegisterLayerRequest request = LayerRequestIn(region);
-  request.mutable_tensors()->mutable_spec()->mutable_weight()->set_kind(static_cast<v1::NumberKind>(9));
+  request.mutable_tensors()->mutable_spec()->mutable_weight()->set_kind(
+      static_cast<v1::NumberKind>(9));
   EXPECT_EQ(ReasonOf(TryRegisterLayer(token, request, &layer)), "UNKNOWN_ENUM");
   request = LayerRequestIn(region);
   request.set_device("cuda:GPU-nowhere");
@@ -264,7 +266,8 @@ TEST_F(ServicesTest, ClosingASessionEndsIt) {
   const std::string token = OpenBySocket();
   v1::CloseSessionResponse response;
   EXPECT_TRUE(sessions_->CloseSession(Context(token).get(), {}, &response).ok());
-  EXPECT_EQ(ReasonOf(sessions_->CloseSession(Context(token).get(), {}, &response)), "UNKNOWN_SESSION");
+  EXPECT_EQ(ReasonOf(sessions_->CloseSession(Context(token).get(), {}, &response)),
+            "UNKNOWN_SESSION");
 }
 
 TEST_F(ServicesTest, ALongSessionNameIsRefused) {
@@ -322,7 +325,8 @@ TEST_F(ServicesTest, OnlyOperatorsOfTheSessionSocketChangeThings) {
   EXPECT_TRUE(admin_->SetLogLevel(Context(token).get(), request, &response).ok());
   EXPECT_EQ(CurrentLogLevel(), LogLevel::kError);
   request.set_level("loud");
-  EXPECT_EQ(ReasonOf(admin_->SetLogLevel(Context(token).get(), request, &response)), "OUT_OF_RANGE");
+  EXPECT_EQ(ReasonOf(admin_->SetLogLevel(Context(token).get(), request, &response)),
+            "OUT_OF_RANGE");
   EXPECT_TRUE(admin_->Drain(Context(token).get(), {}, &drained).ok());
   EXPECT_EQ(drains_, 1);
 }
@@ -339,7 +343,8 @@ TEST_F(ServicesTest, HealthIsPerServiceAndPerDevice) {
   grpc::health::v1::HealthCheckRequest request;
   grpc::health::v1::HealthCheckResponse response;
   request.set_service("device/cuda:GPU-nowhere");
-  EXPECT_EQ(health->Check(Context("").get(), request, &response).error_code(), StatusCode::NOT_FOUND);
+  EXPECT_EQ(health->Check(Context("").get(), request, &response).error_code(),
+            StatusCode::NOT_FOUND);
 }
 
 TEST_F(ServicesTest, ADeadlineThatPassedIsNotRun) {

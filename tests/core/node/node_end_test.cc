@@ -34,6 +34,10 @@ class Events : public NodeObserver {
 
 class NodeEndTest : public NodeTest {
  protected:
+  ~NodeEndTest() override {
+    gate.Open();
+    node.reset();  // before its observer
+  }
   Events events;
 };
 
@@ -45,6 +49,7 @@ TEST_F(NodeEndTest, UnregisteringWhileAHundredRequestsAreQueuedHarmsNone) {
   std::vector<std::shared_ptr<Outcome<GemmResult>>> outcomes;
   for (int i = 0; i < 100; ++i) outcomes.push_back(client.Start(client.Request()));
   gate.WaitForArrivals(1);
+  ASSERT_TRUE(Soon([&] { return node->Status().closing == 0; }));  // what loading the layer used
   const int before = state->closes;
   ASSERT_TRUE(node->UnregisterRegion(*client.session(), client.x).ok());
   EXPECT_EQ(client.Gemm().code(), absl::StatusCode::kNotFound) << "new requests fail at once";
@@ -126,7 +131,7 @@ TEST_F(NodeEndTest, TheEndDuringARegionsOpenGivesItBack) {
 }
 
 TEST_F(NodeEndTest, TheEndDuringALayersLoadGivesItBack) {
-  Create();
+  Create({}, &events);
   Client client(*node);
   state->on_load = [this] {
     gate.Wait();
@@ -137,7 +142,7 @@ TEST_F(NodeEndTest, TheEndDuringALayersLoadGivesItBack) {
   client.End();
   EXPECT_EQ(ReasonOf(outcome->Wait().status()), "SESSION_ENDED");
   gate.Open();
-  EXPECT_TRUE(Soon([&] { return NothingHeld(); }));
+  EXPECT_TRUE(Soon([&] { return events.loaded == 1 && NothingHeld(); }));
   EXPECT_EQ(outcome->calls(), 1);
 }
 

@@ -170,8 +170,11 @@ class NodeTest : public ::testing::Test {
   // Whether `done` becomes true within the two seconds that a session's end may take.
   static bool Soon(const std::function<bool()>& done) {
     const absl::Time deadline = absl::Now() + absl::Seconds(2);
-    while (!done() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
-    return done();
+    while (absl::Now() < deadline) {
+      if (done()) return true;
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    return false;
   }
   bool NothingHeld() {
     const NodeStatus status = node->Status();

@@ -1,0 +1,160 @@
+// A node on the CPU device, as the daemon runs it without a GPU: memfds, checkpoint files, real numbers.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "core/checkpoint/checkpoint.h"
+#include "core/exec/cpu_device.h"
+#include "core/exec/cpu_numbers.h"
+#include "core/quant/reference.h"
+#include "tests/core/node/node_fixture.h"
+
+namespace gemmd {
+namespace {
+
+const std::filesystem::path kCheckpoints = std::filesystem::path(GEMMD_TEST_DATA) / "checkpoints";
+
+// A client's shared memory, mapped here and passed to the daemon.
+class SharedFile {
+ public:
+  explicit SharedFile(uint64_t size) : size_(size) {
+    fd_ = memfd_create("client", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    EXPECT_EQ(ftruncate(fd_, static_cast<off_t>(size)), 0);
+    EXPECT_EQ(fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    bytes_ =
+        static_cast<std::byte*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0));
+  }
+  ~SharedFile() {
+    munmap(bytes_, size_);
+    close(fd_);
+  }
+  int fd() const { return fd_; }
+  MatrixView View(const NumberFormat& type, int64_t rows, int64_t columns,
+                  uint64_t offset = 0) const {
+    MatrixView view;
+    view.address = reinterpret_cast<uintptr_t>(bytes_) + offset;
+    view.type = type;
+    view.is_signed_int = type.kind == NumberKind::kInteger;
+    view.rows = rows;
+    view.columns = columns;
+    view.row_stride = columns;
+    return view;
+  }
+
+ private:
+  const uint64_t size_;
+  int fd_ = -1;
+  std::byte* bytes_ = nullptr;
+};
+
+class NodeCpuTest : public ::testing::Test {
+ protected:
+  NodeCpuTest() {
+    NodeOptions options;
+    options.checkpoint_roots = {std::filesystem::canonical(kCheckpoints)};
+    std::vector<std::unique_ptr<Device>> devices;
+    devices.push_back(CreateCpuDevice({2}));
+    node = std::make_unique<Node>(std::move(options), std::move(devices), nullptr);
+    session = node->OpenSession({"test", getpid(), getuid(), "socket"}).value();
+  }
+
+  absl::StatusOr<LayerInfo> Register(const std::string& checkpoint, const std::string& module,
+                                     const std::shared_ptr<Session>& owner) {
+    Outcome<LayerInfo> outcome;
+    node->RegisterLayer(
+        owner, {"", checkpoint, CheckpointSource{(kCheckpoints / checkpoint), module}}, nullptr,
+        [&](absl::StatusOr<LayerInfo> info) { outcome.Set(std::move(info)); });
+    return outcome.Wait();
+  }
+
+  RegionRef Share(const SharedFile& file, uint64_t size) {
+    const uint64_t ticket = node->PassMemory(*session, dup(file.fd()), size).value();
+    return node->RegisterRegion(*session, {"cpu", PassedSource{ticket, 0, 0}, "shared"})
+        .value()
+        .ref;
+  }
+
+  // Runs `layer` on two rows in shared memory and compares with the reader's tensor.
+  void Check(const StandardTensor& tensor, uint64_t layer_id) {
+    const auto [experts, n, k] = tensor.shape;
+    const auto size = static_cast<uint64_t>(2 * (n + k) * 4);
+    SharedFile file(size);
+    const auto y_offset = static_cast<uint64_t>(2 * k * 4);
+    const RegionRef region = Share(file, size);
+    std::vector<double> x(static_cast<size_t>(k));
+    for (int64_t m = 0; m < 2; ++m) {
+      for (int64_t i = 0; i < k; ++i)
+        x[static_cast<size_t>(i)] = static_cast<double>((i * (m + 3)) % 7 - 3);
+      WriteRow(file.View(kFloat32, 2, k), m, 0, x.data(), k);
+    }
+    GemmRequest request;
+    request.layer_id = layer_id;
+    request.x = {region, 0, kFloat32, false, {2, k}, 0};
+    request.y = {region, y_offset, kFloat32, false, {2, n}, 0};
+    Outcome<GemmResult> outcome;
+    node->SubmitGemm(session, request, absl::InfiniteFuture(), nullptr,
+                     [&](absl::StatusOr<GemmResult> result) { outcome.Set(std::move(result)); });
+    const auto result = outcome.Wait();
+    ASSERT_TRUE(result.ok()) << result.status();
+    std::vector<double> y(static_cast<size_t>(n));
+    ReadRow(file.View(kFloat32, 2, n, y_offset), 1, y.data());
+    for (int64_t row = 0; row < n; ++row) {
+      std::vector<double> w(static_cast<size_t>(k));
+      DequantizeRow(tensor, 0, row, absl::MakeSpan(w));
+      double expected = Bias(tensor, 0, row);
+      double magnitude = std::abs(expected);
+      for (size_t i = 0; i < w.size(); ++i) {
+        expected += w[i] * x[i];
+        magnitude += std::abs(w[i] * x[i]);
+      }
+      // One rounding to float32, and the order of a sum in double.
+      EXPECT_NEAR(y[static_cast<size_t>(row)], expected,
+                  std::abs(expected) * 0x1p-24 + magnitude * 1e-12);
+    }
+  }
+
+  std::unique_ptr<Node> node;
+  std::shared_ptr<Session> session;
+};
+
+TEST_F(NodeCpuTest, RunsLayersOfEveryExporterFromFiles) {
+  for (const std::string checkpoint :
+       {"gptq_v1_autogptq_b4_g128_sym", "awq_gemm_g128", "fp8_block128_deepseek",
+        "ct_pack_w4_g64_actorder_group", "ct_mxfp4_plain"}) {
+    SCOPED_TRACE(checkpoint);
+    const auto modules = ListModules(std::filesystem::canonical(kCheckpoints / checkpoint));
+    ASSERT_TRUE(modules.ok()) << modules.status();
+    ASSERT_FALSE(modules->empty());
+    const auto layer = Register(checkpoint, modules->front(), session);
+    ASSERT_TRUE(layer.ok()) << layer.status();
+    const auto read =
+        ReadLayer(std::filesystem::canonical(kCheckpoints / checkpoint), modules->front());
+    ASSERT_TRUE(read.ok());
+    EXPECT_EQ(layer->digest, Digest(read->tensor));
+    if (read->tensor.shape.experts == 1) Check(read->tensor, layer->layer_id);
+  }
+}
+
+TEST_F(NodeCpuTest, TwoProcessesShareOneCopyOfAFile) {
+  const auto other = node->OpenSession({"other", 1, 1, "socket"}).value();
+  const auto modules =
+      ListModules(std::filesystem::canonical(kCheckpoints / "awq_gemm_g128")).value();
+  const auto first = Register("awq_gemm_g128", modules.front(), session);
+  const auto second = Register("awq_gemm_g128", modules.front(), other);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(first->layer_id, second->layer_id);
+  EXPECT_EQ(second->references, 2);
+  EXPECT_EQ(node->Status().devices[0].weights_bytes, first->bytes);
+}
+
+TEST_F(NodeCpuTest, AMissingModuleIsNotFound) {
+  EXPECT_EQ(ReasonOf(Register("awq_gemm_g128", "no.such.module", session).status()),
+            "MODULE_NOT_FOUND");
+}
+
+}  // namespace
+}  // namespace gemmd

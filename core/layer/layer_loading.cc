@@ -64,13 +64,26 @@ void LayerRegistry::Work() {
     std::shared_ptr<Load> load;
     {
       MutexLock lock(mutex_);
-      changed_.Wait(mutex_, [this] { return stopping_ || !queue_.empty(); });
+      changed_.Wait(mutex_, [this] { return NextFits() || (stopping_ && queue_.empty()); });
       if (queue_.empty()) return;
       load = std::move(queue_.front());
       queue_.pop_front();
+      ++loading_;
+      loading_bytes_ += load->origin.bytes;
     }
     RunLoad(load);
+    MutexLock lock(mutex_);
+    --loading_;
+    loading_bytes_ -= load->origin.bytes;
+    changed_.NotifyAll();
   }
+}
+
+bool LayerRegistry::NextFits() const {
+  if (queue_.empty()) return false;
+  const uint64_t bytes = queue_.front()->origin.bytes;
+  return loading_ == 0 ||
+         bytes <= options_.loading_bytes - std::min(loading_bytes_, options_.loading_bytes);
 }
 
 void LayerRegistry::RunLoad(const std::shared_ptr<Load>& load) {

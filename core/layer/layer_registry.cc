@@ -126,8 +126,8 @@ LayerInfo LayerRegistry::InfoFor(const Layer& layer, uint64_t session_id) const 
   info.gate_up_interleaved = layer.loaded->gate_up_interleaved();
   const auto holder = holders_.find(session_id);
   if (holder == holders_.end()) return info;
-  for (const auto& [name, id] : holder->second.names) {
-    if (id == layer.id) info.name = name;
+  for (const auto& [place, id] : holder->second.names) {
+    if (id == layer.id) info.name = place.second;
   }
   return info;
 }
@@ -182,11 +182,12 @@ absl::StatusOr<LayerInfo> LayerRegistry::Attach(const std::shared_ptr<Layer>& la
   const auto found = holders_.find(registration.session_id);
   if (found == holders_.end()) return SessionEnded();
   Holder& holder = found->second;
-  const auto named = holder.names.find(registration.name);
+  const auto place = std::make_pair(layer->device->description().id, registration.name);
+  const auto named = holder.names.find(place);
   if (named != holder.names.end() && named->second != layer->id) {
     return Error(absl::StatusCode::kAlreadyExists, "LAYER_CONFLICT",
                  absl::StrCat("the session uses the name '", registration.name,
-                              "' for another layer: release that one first"));
+                              "' for another layer of ", place.first, ": release that one first"));
   }
   const int limit = options_.layers_per_session;
   if (holder.ids.count(layer->id) == 0 && static_cast<int>(holder.ids.size()) >= limit) {
@@ -194,7 +195,7 @@ absl::StatusOr<LayerInfo> LayerRegistry::Attach(const std::shared_ptr<Layer>& la
                  absl::StrCat("the session holds ", limit, " layers, which is the limit"));
   }
   holder.ids.insert(layer->id);
-  if (!registration.name.empty()) holder.names[registration.name] = layer->id;
+  if (!registration.name.empty()) holder.names[place] = layer->id;
   layer->sessions.insert(registration.session_id);
   LayerInfo info = InfoFor(*layer, registration.session_id);
   info.name = registration.name;

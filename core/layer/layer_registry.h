@@ -1,7 +1,7 @@
 // What    Quantized layers on devices, by content: the same tensors registered by any number of
 //         sessions are one copy per device, and are loaded once.
-// Errors  AlreadyExists LAYER_CONFLICT: the session uses the name for other content.
-//         ResourceExhausted QUOTA. NotFound LAYER_NOT_FOUND, PermissionDenied NOT_OWNER. Aborted
+// Errors  AlreadyExists LAYER_CONFLICT: the session uses the name for other content on that
+//         device. ResourceExhausted QUOTA. NotFound LAYER_NOT_FOUND, PermissionDenied NOT_OWNER. Aborted
 //         SESSION_ENDED. Cancelled. Else what the source or the device says.
 // Threads Thread-safe; no lock is held while files are read, a device works or a callback runs.
 // Source  How a registration proceeds: core/layer/README.md.
@@ -43,6 +43,7 @@ struct LayerOrigin {
   std::function<std::shared_ptr<DeviceLayer>(std::shared_ptr<DeviceLayer>)> guard;
   // Equal identities promise equal tensors; empty = unknown.
   std::string identity;
+  uint64_t bytes = 0;  // of host memory that `read` takes, as far as known before
   std::function<absl::StatusOr<CheckpointLayer>(const ProgressFunction&)> read;
 };
 
@@ -50,6 +51,8 @@ class LayerRegistry {
  public:
   struct Options {
     int loader_threads = 2;
+    // Known bytes read at a time; a larger load waits until it is the only one.
+    uint64_t loading_bytes = uint64_t{8} << 30;
     int layers_per_session = 65536;
     // Called after each load with its format ("" when the source failed); may be null.
     std::function<void(const std::string&, const absl::Status&, absl::Duration)> loaded;
@@ -89,7 +92,7 @@ class LayerRegistry {
   struct Layer;
   struct Load;
   struct Holder {
-    std::map<std::string, uint64_t> names;
+    std::map<std::pair<std::string, std::string>, uint64_t> names;  // (device, name) -> layer
     std::set<uint64_t> ids;
   };
   using Registrations = std::vector<std::shared_ptr<LayerRegistration>>;
@@ -97,6 +100,8 @@ class LayerRegistry {
   using Answers = std::vector<std::function<void()>>;
 
   void Work();
+  // Whether the oldest waiting load may start beside those that run.
+  bool NextFits() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunLoad(const std::shared_ptr<Load>& load);
   absl::Status ReadAndPlace(const std::shared_ptr<Load>& load, std::string& format);
   bool ClaimContent(const std::shared_ptr<Load>& load, const std::string& content);
@@ -122,6 +127,8 @@ class LayerRegistry {
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<std::shared_ptr<Load>> queue_ ABSL_GUARDED_BY(mutex_);
+  int loading_ ABSL_GUARDED_BY(mutex_) = 0;  // loads that run, and their known bytes
+  uint64_t loading_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::set<std::shared_ptr<Load>> loads_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::shared_ptr<Load>> load_by_identity_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::shared_ptr<Load>> load_by_content_ ABSL_GUARDED_BY(mutex_);

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "kernels/base/status.h"
 #include "tests/core/checkpoint/test_checkpoint.h"
 
@@ -27,6 +29,22 @@ TEST(SafetensorsTest, ReadsShapesOfEveryRankAndWidth) {
   EXPECT_EQ(tensors->size(), 4u);
   EXPECT_EQ(tensors->at("scalar").bytes, 4u);
   EXPECT_THAT(tensors->at("empty").shape, testing::ElementsAre(0, 9));
+}
+
+// A quadratic parser takes minutes here, a linear one a fraction of a second.
+TEST(SafetensorsTest, ReadsAHeaderOfFiftyThousandTensorsInLinearTime) {
+  std::string header = "{";
+  for (int i = 0; i < 50000; ++i) {
+    absl::StrAppend(&header, i == 0 ? "" : ",", "\"experts.", i,
+                    ".weight\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [", i, ", ",
+                    i + 1, "]}");
+  }
+  const std::string file = SafetensorsBytes(header + "}", std::string(50000, 'x'));
+  const absl::Time start = absl::Now();
+  const auto tensors = Parse(file);
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  EXPECT_EQ(tensors->size(), 50000u);
+  EXPECT_LT(absl::Now() - start, absl::Seconds(20));
 }
 
 struct BadFile {

@@ -161,6 +161,18 @@ TEST_F(LayerRegistryTest, AReleasedLayerGoesWithItsLastHolder) {
   EXPECT_TRUE(Register(1, "a", 6).ok()) << "the name is free again";
 }
 
+TEST_F(LayerRegistryTest, ANameMayMeanOneContentPerDevice) {
+  auto other_state = std::make_shared<FakeState>();
+  FakeDevice other(other_state, "cuda:other");
+  ASSERT_TRUE(Register(1, "a", 5).ok());
+  LayerOrigin elsewhere = Origin(5);
+  elsewhere.device = &other;
+  const absl::StatusOr<LayerInfo> twin = Start(1, "a", std::move(elsewhere))->Wait();
+  ASSERT_TRUE(twin.ok()) << twin.status();
+  EXPECT_EQ(twin->name, "a");
+  EXPECT_TRUE(registry.Release(1, twin->layer_id).ok());
+}
+
 TEST_F(LayerRegistryTest, ANameMeansOneContentPerSession) {
   ASSERT_TRUE(Register(1, "a", 5).ok());
   const absl::Status conflict = Register(1, "a", 6).status();

@@ -10,9 +10,11 @@
 #include "kernels/base/status.h"
 #include "kernels/cuda/library.h"
 #include "kernels/jit/kernel_cache.h"
+#include "kernels/layer_programs.h"
 #include "kernels/select/gemm_config.h"
 #include "kernels/select/heuristics.h"
 #include "kernels/select/legality.h"
+#include "kernels/select/sm90_config.h"
 
 namespace gemmd {
 
@@ -41,9 +43,47 @@ class GpuKernels::Impl {
     return plan;
   }
 
+  // The kernels for packed weights and x of one type.
+  absl::StatusOr<GemmPlan> PlanPacked(const QuantSpec& spec, const LayerShape& shape,
+                                      ElementType x_type, absl::Time deadline) {
+    GemmPlan plan;
+    for (const Sm90Choice& choice : ChooseSm90(spec, shape, x_type)) {
+      const Sm90Block block = choice.config.block();
+      GemmPlan::Range& range = plan.ranges.emplace_back();
+      range.largest_m = choice.largest_m;
+      GemmKernel& kernel = range.kernel;
+      GEMMD_ASSIGN_OR_RETURN(kernel.kernel,
+                             Load(RenderProgram(choice.config), KernelNameExpression(choice.config),
+                                  deadline, block.shared_bytes()));
+      kernel.name = KernelName(choice.config);
+      kernel.architecture = architecture_;
+      kernel.block_m = block.tokens;
+      kernel.block_n = block.rows();
+      kernel.threads = block.threads();
+      kernel.grid_rule = GridRule::kWeightTilesFirst;
+      kernel.cluster = choice.cluster;
+      kernel.dynamic_shared_bytes = block.shared_bytes();
+      kernel.config = DescribeFields(choice.config);
+      kernel.config.emplace_back("cluster", absl::StrCat(choice.cluster));
+    }
+    return plan;
+  }
+
+  // What is loaded one by one afterwards compiles side by side.
+  void StartCompiling(const QuantSpec& spec, const LayerShape& shape) {
+    auto programs = LayerPrograms(spec, shape, architecture_);
+    if (!programs.ok()) return;  // loading tells why
+    for (jit::KernelSource& program : MoePrograms(architecture_)) {
+      programs->push_back(std::move(program));
+    }
+    for (const jit::KernelSource& program : *programs) {
+      (void)cache_->GetOrCompile(program, absl::InfinitePast());
+    }
+  }
+
   // A library is loaded once per program text, however many layers use it, and stays loaded.
   absl::StatusOr<CUkernel> Load(const std::string& program, const std::string& name_expression,
-                                absl::Time deadline) {
+                                absl::Time deadline, int dynamic_shared_bytes = 0) {
     GEMMD_ASSIGN_OR_RETURN(
         const std::shared_ptr<const jit::CompiledKernel> compiled,
         cache_->GetOrCompile({program, name_expression, architecture_}, deadline));
@@ -53,6 +93,12 @@ class GpuKernels::Impl {
     GEMMD_ASSIGN_OR_RETURN(cuda::LoadedLibrary library,
                            cuda::LoadedLibrary::Load(driver_, compiled->cubin));
     GEMMD_ASSIGN_OR_RETURN(const CUkernel kernel, library.GetKernel(compiled->lowered_name));
+    if (dynamic_shared_bytes > 0) {
+      CUdevice device;
+      GEMMD_CUDA(driver_, cuCtxGetDevice, &device);
+      GEMMD_RETURN_IF_ERROR(
+          cuda::SetMaxDynamicShared(driver_, kernel, device, dynamic_shared_bytes));
+    }
     kernels_.emplace(compiled->key, Loaded{std::move(library), kernel});
     return kernel;
   }
@@ -88,12 +134,34 @@ GpuKernels::~GpuKernels() = default;
 absl::StatusOr<LayerPlan> GpuKernels::PlanLayer(const QuantSpec& spec, const LayerShape& shape,
                                                 absl::Time deadline) {
   GEMMD_RETURN_IF_ERROR(SupportsShape(shape));
+  impl_->StartCompiling(spec, shape);
   LayerPlan plan;
   if (shape.experts == 1) {
     GEMMD_ASSIGN_OR_RETURN(plan.dense, impl_->PlanGemm(spec, RowMapping::kDense, deadline));
   }
   GEMMD_ASSIGN_OR_RETURN(plan.indexed, impl_->PlanGemm(spec, RowMapping::kIndexed, deadline));
+  const absl::Status packed = SupportsSm90(spec, shape, impl_->architecture());
+  if (!packed.ok()) {
+    plan.why_not_packed = std::string(packed.message());
+    return plan;
+  }
+  for (const ElementType x_type : {ElementType::kBFloat16, ElementType::kFloat16}) {
+    plan.packed.push_back({x_type, {}});
+    GEMMD_ASSIGN_OR_RETURN(plan.packed.back().plan,
+                           impl_->PlanPacked(spec, shape, x_type, deadline));
+  }
   return plan;
+}
+
+const GemmKernel& LayerPlan::DenseKernelFor(const DenseRequest& request) const {
+  const bool any_kernel_does = !request.has_group_scale && !request.batch_invariant;
+  for (const Packed& candidate : packed) {
+    if (any_kernel_does && candidate.x_type == request.x_type &&
+        request.m <= candidate.plan.ranges.back().largest_m) {
+      return candidate.plan.KernelFor(request.m);
+    }
+  }
+  return dense.KernelFor(request.m);
 }
 
 absl::StatusOr<MoeKernels> GpuKernels::LoadMoeKernels(absl::Time deadline) {
@@ -133,6 +201,8 @@ WeightArgs MakeWeightArgs(const QuantSpec& spec, const LayerShape& shape, int64_
   args.secondary_scales = reinterpret_cast<const float*>(addresses.secondary_scales);
   args.group_index = reinterpret_cast<const int32_t*>(addresses.group_index);
   args.bias = reinterpret_cast<const void*>(addresses.bias);
+  args.packed = reinterpret_cast<const void*>(addresses.packed);
+  args.channel_factor = reinterpret_cast<const float*>(addresses.channel_factor);
   args.row_words = spec.RowWords(shape.k);
   args.experts = static_cast<int32_t>(shape.experts);
   args.n = static_cast<int32_t>(shape.n);

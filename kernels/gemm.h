@@ -3,7 +3,7 @@
 //           auto cache = OpenKernelCache(directory);           // one per node
 //           GpuKernels kernels(driver, "sm_90a", cache);       // one per GPU
 //           auto plan = kernels.PlanLayer(spec, shape);        // when a layer is loaded
-//           LaunchDense(driver, plan->dense.KernelFor(m), args, stream);
+//           LaunchDense(driver, plan->DenseKernelFor(request), args, stream);
 // Errors  Unimplemented NO_KERNEL: no kernel for this architecture, format or shape, with the
 //         reason. Unavailable NVRTC_MISSING, Internal COMPILE_FAILED, DeadlineExceeded: as
 //         jit::KernelCache.
@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -26,6 +27,7 @@
 #include "kernels/launch/gemm_launch.h"
 #include "kernels/launch/gemm_plan.h"
 #include "kernels/launch/moe_launch.h"
+#include "kernels/pack/pack_weights.h"
 
 namespace gemmd {
 
@@ -37,9 +39,27 @@ class KernelCache;
 absl::StatusOr<std::shared_ptr<jit::KernelCache>> OpenKernelCache(
     const std::filesystem::path& directory);
 
+// What decides which kernel serves a dense request.
+struct DenseRequest {
+  int64_t m = 0;
+  ElementType x_type = ElementType::kBFloat16;
+  bool has_group_scale = false;  // x has scales per group of columns
+  bool batch_invariant = false;  // a row's bits may not depend on M
+};
+
 struct LayerPlan {
-  GemmPlan dense;    // no ranges when the layer has several experts
+  // Kernels that read packed weights (contract/packed_weights.h) and x of one type.
+  struct Packed {
+    ElementType x_type;
+    GemmPlan plan;  // its last range is bounded
+  };
+
+  GemmPlan dense;    // any request; no ranges when the layer has several experts
   GemmPlan indexed;  // for mixture-of-experts requests
+  std::vector<Packed> packed;
+  std::string why_not_packed;  // when `packed` is empty
+
+  const GemmKernel& DenseKernelFor(const DenseRequest& request) const;
 };
 
 class GpuKernels {
@@ -70,6 +90,8 @@ struct LayerAddresses {
   uintptr_t secondary_scales = 0;
   uintptr_t group_index = 0;
   uintptr_t bias = 0;
+  uintptr_t packed = 0;
+  uintptr_t channel_factor = 0;
 };
 
 // `shape` passes SupportsShape (PlanLayer checks it).

@@ -34,6 +34,10 @@ struct WeightArgs {
   int32_t scale_block_n;  // 1 or more; n when all rows share one scale
   int32_t scale_block_k;  // 1 or more; k when all columns share one scale
   ElementType bias_type;
+  // Second copy of the codes, with their scales, for the kernels that want them in this order; null
+  // where the layer has none. Layout: contract/packed_weights.h.
+  const void* packed;
+  const float* channel_factor;  // [N], scales per row of w and secondary scales; null = 1
 };
 
 struct GemmArgs {

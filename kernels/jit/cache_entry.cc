@@ -1,6 +1,8 @@
 #include "kernels/jit/cache_entry.h"
 
+#include <array>
 #include <cstring>
+#include <optional>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -11,7 +13,7 @@ namespace gemmd::jit {
 namespace {
 
 constexpr char kMagic[] = "GEMMDKRN";
-constexpr uint32_t kSchema = 1;
+constexpr uint32_t kSchema = 2;
 constexpr size_t kKeyBytes = 32;
 constexpr size_t kDigestBytes = 32;
 constexpr size_t kSizesOffset = 8;
@@ -44,14 +46,14 @@ absl::Status Damaged(absl::string_view what) {
 
 // Sizes of a header that is long enough.
 absl::Status CheckSizes(absl::string_view bytes) {
-  const uint64_t name_size = Read<uint32_t>(bytes, kSizesOffset + 4);
+  const uint64_t facts_size = Read<uint32_t>(bytes, kSizesOffset + 4);
   const uint64_t cubin_size = Read<uint64_t>(bytes, kSizesOffset + 8);
   const uint64_t payload = bytes.size() - kHeaderBytes;
-  if (name_size > payload || cubin_size != payload - name_size) {
-    return Damaged(absl::StrCat("name of ", name_size, " bytes and cubin of ", cubin_size,
+  if (facts_size > payload || cubin_size != payload - facts_size) {
+    return Damaged(absl::StrCat("facts of ", facts_size, " bytes and cubin of ", cubin_size,
                                 " bytes do not fill ", payload, " bytes"));
   }
-  if (name_size == 0 || cubin_size == 0) return Damaged("empty name or cubin");
+  if (cubin_size == 0) return Damaged("empty cubin");
   return absl::OkStatus();
 }
 
@@ -59,7 +61,10 @@ absl::Status CheckHeader(absl::string_view bytes, absl::string_view key) {
   if (bytes.size() < kHeaderBytes) return Damaged("shorter than its header");
   if (bytes.substr(0, kSizesOffset) != kMagic) return Damaged("no kernel entry");
   const uint32_t schema = Read<uint32_t>(bytes, kSizesOffset);
-  if (schema != kSchema) return Damaged(absl::StrCat("schema ", schema, ", not ", kSchema));
+  if (schema != kSchema) {
+    return Error(absl::StatusCode::kDataLoss, "CACHE_ENTRY_STALE",
+                 absl::StrCat("schema ", schema, ", not ", kSchema));
+  }
   GEMMD_RETURN_IF_ERROR(CheckSizes(bytes));
   if (absl::BytesToHexString(bytes.substr(kKeyOffset, kKeyBytes)) != key) {
     return Damaged("holds the kernel of another key");
@@ -67,15 +72,47 @@ absl::Status CheckHeader(absl::string_view bytes, absl::string_view key) {
   return absl::OkStatus();
 }
 
+// The kernel's texts that an entry keeps, in their order.
+template <typename Kernel>
+auto FactsOf(Kernel& kernel) {
+  return std::array{&kernel.lowered_name, &kernel.architecture, &kernel.compiler, &kernel.label,
+                    &kernel.usage};
+}
+
+// Takes one text from the front of `facts`.
+std::optional<std::string> TakeText(absl::string_view& facts) {
+  if (facts.size() < 4) return std::nullopt;
+  const size_t size = Read<uint32_t>(facts, 0);
+  if (size > facts.size() - 4) return std::nullopt;
+  const std::string text(facts.substr(4, size));
+  facts.remove_prefix(4 + size);
+  return text;
+}
+
+absl::Status ReadFacts(absl::string_view facts, CompiledKernel& kernel) {
+  for (std::string* fact : FactsOf(kernel)) {
+    std::optional<std::string> text = TakeText(facts);
+    if (!text.has_value()) return Damaged("facts end early");
+    *fact = *std::move(text);
+  }
+  if (!facts.empty()) return Damaged("facts go on");
+  if (kernel.lowered_name.empty()) return Damaged("empty name");
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string EncodeEntry(const CompiledKernel& kernel) {
+  std::string payload;
+  for (const std::string* fact : FactsOf(kernel)) {
+    Append(payload, static_cast<uint32_t>(fact->size()));
+    payload += *fact;
+  }
   std::string bytes = kMagic;
   Append(bytes, kSchema);
-  Append(bytes, static_cast<uint32_t>(kernel.lowered_name.size()));
+  Append(bytes, static_cast<uint32_t>(payload.size()));
   Append(bytes, static_cast<uint64_t>(kernel.cubin.size()));
   bytes += absl::HexStringToBytes(kernel.key);
-  std::string payload = kernel.lowered_name;
   payload.append(reinterpret_cast<const char*>(kernel.cubin.data()), kernel.cubin.size());
   bytes += Digest(bytes, payload);
   return bytes + payload;
@@ -88,14 +125,32 @@ absl::StatusOr<CompiledKernel> DecodeEntry(absl::string_view bytes, absl::string
       bytes.substr(kDigestOffset, kDigestBytes)) {
     return Damaged("its digest does not match its bytes");
   }
-  const size_t name_size = Read<uint32_t>(bytes, kSizesOffset + 4);
-  const absl::string_view cubin = payload.substr(name_size);
+  const size_t facts_size = Read<uint32_t>(bytes, kSizesOffset + 4);
   CompiledKernel kernel;
   kernel.key = std::string(key);
-  kernel.lowered_name = std::string(payload.substr(0, name_size));
+  GEMMD_RETURN_IF_ERROR(ReadFacts(payload.substr(0, facts_size), kernel));
+  const absl::string_view cubin = payload.substr(facts_size);
   kernel.cubin.resize(cubin.size());
   std::memcpy(kernel.cubin.data(), cubin.data(), cubin.size());
   return kernel;
+}
+
+std::string KeyInEntry(absl::string_view bytes) {
+  if (bytes.size() < kHeaderBytes || bytes.substr(0, kSizesOffset) != kMagic) return "";
+  return absl::BytesToHexString(bytes.substr(kKeyOffset, kKeyBytes));
+}
+
+absl::Status CheckOrigin(const CompiledKernel& kernel, absl::string_view architecture,
+                         absl::string_view compiler) {
+  const auto foreign = [](absl::string_view what, absl::string_view got, absl::string_view wanted) {
+    return Error(absl::StatusCode::kDataLoss, "CACHE_ENTRY_FOREIGN",
+                 absl::StrCat(what, " '", got, "', not '", wanted, "'"));
+  };
+  if (kernel.architecture != architecture) {
+    return foreign("architecture", kernel.architecture, architecture);
+  }
+  if (kernel.compiler != compiler) return foreign("compiler", kernel.compiler, compiler);
+  return absl::OkStatus();
 }
 
 }  // namespace gemmd::jit

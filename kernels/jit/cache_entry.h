@@ -2,12 +2,15 @@
 // Layout  Little-endian, no padding:
 //           magic "GEMMDKRN"                 8 bytes
 //           schema                           u32
-//           size of the lowered name         u32
+//           size of the facts                u32
 //           size of the cubin                u64
 //           key                              32 bytes (the 64 digits of KernelKey, packed)
 //           SHA-256 over everything else     32 bytes
-//           lowered name, cubin
-// Errors  DataLoss CACHE_ENTRY_DAMAGED: short, long, changed, of another schema or of another key.
+//           facts: lowered name, architecture, compiler, label, usage; each a u32 size and text
+//           cubin
+// Errors  DataLoss CACHE_ENTRY_STALE: written under another schema. DataLoss CACHE_ENTRY_DAMAGED:
+//         short, long, changed, or of another key. DataLoss CACHE_ENTRY_FOREIGN: whole, but for
+//         another architecture or from another compiler than asked for.
 #ifndef GEMMD_KERNELS_JIT_CACHE_ENTRY_H_
 #define GEMMD_KERNELS_JIT_CACHE_ENTRY_H_
 
@@ -23,6 +26,13 @@ std::string EncodeEntry(const CompiledKernel& kernel);
 
 // `key`: what the entry must hold.
 absl::StatusOr<CompiledKernel> DecodeEntry(absl::string_view bytes, absl::string_view key);
+
+// The key that an entry says it holds; empty when it has no readable header.
+std::string KeyInEntry(absl::string_view bytes);
+
+// Whether a whole entry is what `architecture` and `compiler` ask for.
+absl::Status CheckOrigin(const CompiledKernel& kernel, absl::string_view architecture,
+                         absl::string_view compiler);
 
 }  // namespace gemmd::jit
 

@@ -9,13 +9,10 @@
 #include "absl/strings/strip.h"
 #include "kernels/base/status.h"
 #include "kernels/jit/embedded_sources.h"
-#include "kernels/jit/sha256.h"
 
 namespace gemmd::jit {
 namespace {
 
-// Part of every key: raise it when the meaning of an entry changes.
-constexpr char kSchema[] = "gemmd kernel 1";
 constexpr size_t kMaxLogInMessage = 16 << 10;
 
 // Denormals count (e2m1 scales times e8m0 scales reach them) and results must not depend on the
@@ -125,25 +122,44 @@ absl::StatusOr<CompiledKernel> TakeResult(const KernelSource& source, const Nvrt
 
 }  // namespace
 
+std::string CompilerName(const NvrtcTable& nvrtc) {
+  return absl::StrCat(nvrtc.version, " ", nvrtc.digest);
+}
+
+KeyInputs KeyInputsOf(const KernelSource& source, const std::string& compiler) {
+  return {source.program,
+          source.name_expression,
+          source.architecture,
+          EmbeddedSourcesDigest(),
+          compiler,
+          {std::begin(kOptions), std::end(kOptions)}};
+}
+
+std::string KernelKey(const KernelSource& source, const std::string& compiler) {
+  return KeyOf(KeyInputsOf(source, compiler));
+}
+
 std::string KernelKey(const KernelSource& source, const NvrtcTable& nvrtc) {
-  Sha256 hash;
-  hash.Add(kSchema).Add(source.program).Add(source.name_expression).Add(source.architecture);
-  hash.Add(EmbeddedSourcesDigest()).Add(nvrtc.version);
-  for (const char* option : kOptions) hash.Add(option);
-  return ToHex(hash.Finish());
+  return KernelKey(source, CompilerName(nvrtc));
+}
+
+absl::Status CheckArchitecture(const std::string& architecture) {
+  if (IsArchitecture(architecture)) return absl::OkStatus();
+  return Error(absl::StatusCode::kInvalidArgument, "BAD_ARCHITECTURE",
+               absl::StrCat("architecture '", architecture,
+                            "' is not of the form sm_<number>, sm_<number>a or sm_<number>f"));
 }
 
 absl::StatusOr<CompiledKernel> Compile(const KernelSource& source, const NvrtcTable& nvrtc) {
-  if (!IsArchitecture(source.architecture)) {
-    return Error(absl::StatusCode::kInvalidArgument, "BAD_ARCHITECTURE",
-                 absl::StrCat("architecture '", source.architecture,
-                              "' is not of the form sm_<number>, sm_<number>a or sm_<number>f"));
-  }
+  GEMMD_RETURN_IF_ERROR(CheckArchitecture(source.architecture));
   GEMMD_ASSIGN_OR_RETURN(nvrtcProgram raw, CreateProgram(source, nvrtc));
   const Program program(nvrtc, raw);
   GEMMD_RETURN_IF_ERROR(RunCompiler(source, nvrtc, program));
   GEMMD_ASSIGN_OR_RETURN(CompiledKernel kernel, TakeResult(source, nvrtc, program));
   kernel.key = KernelKey(source, nvrtc);
+  kernel.architecture = source.architecture;
+  kernel.compiler = CompilerName(nvrtc);
+  kernel.label = source.label.empty() ? source.name_expression : source.label;
   return kernel;
 }
 

@@ -1,7 +1,6 @@
 // What    One NVRTC compilation of a program over the embedded sources, and the key that names its
 //         result.
-// Keys    SHA-256 over the schema, program, name expression, architecture, embedded sources,
-//         compiler version and options. No path, time, PATH or HOME.
+// Keys    kernel_key.h.
 // Errors  Unavailable NVRTC_MISSING. Internal COMPILE_FAILED: the message ends with the compiler's
 //         log. InvalidArgument BAD_ARCHITECTURE: not of the form sm_<number>[a|f].
 // Threads Any.
@@ -14,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/jit/kernel_key.h"
 #include "kernels/jit/nvrtc.h"
 
 namespace gemmd::jit {
@@ -28,19 +28,30 @@ struct KernelSource {
   std::string program;
   std::string name_expression;
   std::string architecture;
+  std::string label = {};  // for lists and logs; not part of the key
 };
 
 struct CompiledKernel {
   std::vector<std::byte> cubin;
   std::string lowered_name;  // the kernel's symbol in the cubin
   std::string key;           // KernelKey of its source
-  // What the compiler printed; both empty for a kernel read from disk.
-  std::string log;    // warnings
-  std::string usage;  // registers, stack, spills and shared memory of the kernel (ptxas -v)
+  std::string log;           // warnings of the compiler; empty for a kernel read from disk
+  std::string usage;         // registers, stack, spills and shared memory of the kernel (ptxas -v)
+  std::string architecture = {};
+  std::string compiler = {};  // CompilerName
+  std::string label = {};     // KernelSource::label, else its name expression
 };
 
-// Lower-case hexadecimal, 64 characters.
+// Version and build of a compiler: "13.0 65be0db3...".
+std::string CompilerName(const NvrtcTable& nvrtc);
+
+// What the key of `source` is made of when `compiler` (CompilerName) compiles it.
+KeyInputs KeyInputsOf(const KernelSource& source, const std::string& compiler);
+std::string KernelKey(const KernelSource& source, const std::string& compiler);
 std::string KernelKey(const KernelSource& source, const NvrtcTable& nvrtc);
+
+// InvalidArgument BAD_ARCHITECTURE.
+absl::Status CheckArchitecture(const std::string& architecture);
 
 absl::StatusOr<CompiledKernel> Compile(const KernelSource& source, const NvrtcTable& nvrtc);
 

@@ -1,79 +1,34 @@
 #include "kernels/jit/disk_tier.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status.h"
 #include "kernels/jit/cache_entry.h"
+#include "kernels/jit/eviction.h"
+#include "kernels/jit/files.h"
 
 namespace gemmd::jit {
 namespace {
 
-constexpr off_t kMaxEntryBytes = off_t{256} << 20;
-
-class File {
- public:
-  File(const std::filesystem::path& path, int flags, mode_t mode = 0)
-      : fd_(open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, mode)) {}
-  ~File() {
-    if (fd_ >= 0) close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int get() const { return fd_; }
-  bool ok() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
-
-std::string ErrnoText() { return std::strerror(errno); }
+constexpr uint64_t kMaxEntryBytes = uint64_t{256} << 20;
+constexpr char kEntryExtension[] = ".kernel";
 
 absl::Status BadDirectory(const std::filesystem::path& directory, absl::string_view why) {
   return Error(absl::StatusCode::kFailedPrecondition, "CACHE_DIRECTORY",
                absl::StrCat("kernel cache ", directory.string(), " is not used: ", why));
 }
 
-absl::Status WriteFailed(const std::filesystem::path& path, absl::string_view step) {
-  return Error(absl::StatusCode::kUnavailable, "CACHE_WRITE",
-               absl::StrCat(step, " ", path.string(), ": ", ErrnoText()));
-}
-
-bool ReadAll(int fd, std::string& bytes) {
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t count = read(fd, bytes.data() + done, bytes.size() - done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    done += count;
-  }
-  return true;
-}
-
-bool WriteAll(int fd, absl::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = write(fd, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return false;
-    bytes.remove_prefix(count);
-  }
-  return true;
-}
-
-// Whether `path` still names the file behind `fd`.
-bool SameFile(int fd, const std::filesystem::path& path) {
-  struct stat open_file;
-  struct stat named;
-  return fstat(fd, &open_file) == 0 && lstat(path.c_str(), &named) == 0 &&
-         open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino;
+absl::Status Unreadable(absl::string_view what) {
+  return Error(absl::StatusCode::kDataLoss, "CACHE_ENTRY_DAMAGED", what);
 }
 
 absl::Status CheckDirectory(const std::filesystem::path& directory) {
@@ -88,126 +43,178 @@ absl::Status CheckDirectory(const std::filesystem::path& directory) {
   return absl::OkStatus();
 }
 
-std::filesystem::path TemporaryPath(const std::filesystem::path& directory,
-                                    const std::string& key) {
-  static std::atomic<unsigned> counter{0};
-  return directory / absl::StrCat(key, ".", getpid(), "-", counter.fetch_add(1), ".tmp");
-}
-
-absl::Status WriteTemporary(const std::filesystem::path& path, const File& file,
-                            absl::string_view bytes) {
-  if (!file.ok()) return WriteFailed(path, "create");
-  // Tells RemoveAbandonedFiles of other processes that the writer lives.
-  if (flock(file.get(), LOCK_EX) != 0) return WriteFailed(path, "lock");
-  if (!WriteAll(file.get(), bytes)) return WriteFailed(path, "write");
-  if (fsync(file.get()) != 0) return WriteFailed(path, "sync");
+absl::Status MakeDirectory(const std::filesystem::path& directory) {
+  std::error_code error;
+  if (std::filesystem::exists(directory, error)) return absl::OkStatus();
+  std::filesystem::create_directories(directory.parent_path(), error);
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+    return BadDirectory(directory, ErrnoText());
+  }
   return absl::OkStatus();
 }
 
-void RemoveIfUnowned(const std::filesystem::path& path) {
-  const File file(path, O_RDONLY | O_NONBLOCK);
-  if (file.ok() && flock(file.get(), LOCK_EX | LOCK_NB) == 0 && SameFile(file.get(), path)) {
-    unlink(path.c_str());
+std::string DescribeOddities(const DiskOptions& options) {
+  const std::string where = absl::StrCat("kernel cache ", options.directory.string());
+  const long type = options.files->file_system_type(options.directory.c_str());
+  if (const char* name = NetworkFileSystemName(type); name != nullptr) {
+    return absl::StrCat(
+        where, " lies on ", name,
+        ", where machines see each other's files late and locks may not hold: use a "
+        "local directory");
   }
+  if (access(options.directory.c_str(), W_OK) != 0) {
+    return absl::StrCat(where, " takes no new kernels: ", ErrnoText());
+  }
+  return "";
+}
+
+// The key of an entry's file name, or empty.
+std::string KeyOfName(const std::filesystem::path& path) {
+  if (path.extension() != kEntryExtension) return "";
+  const std::string key = path.stem().string();
+  return IsKey(key) ? key : "";
+}
+
+uint64_t SizeOf(const std::filesystem::path& path) {
+  struct stat info;
+  return lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) ? info.st_size : 0;
 }
 
 }  // namespace
 
-// The owner unlinks the file before it gives the lock back, so a lock on a file that lost its name
-// is worth nothing: take the name's present file instead.
-KeyLock::KeyLock(std::filesystem::path path) : path_(std::move(path)) {
-  for (int attempt = 0; attempt < 8; ++attempt) {
-    const int fd = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return;
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-      state_ = errno == EWOULDBLOCK ? State::kBusy : State::kUnavailable;
-      close(fd);
-      return;
-    }
-    if (SameFile(fd, path_)) {
-      fd_ = fd;
-      state_ = State::kHeld;
-      return;
-    }
-    close(fd);
-  }
-  state_ = State::kBusy;
-}
-
-KeyLock::KeyLock(KeyLock&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), state_(other.state_) {}
-
-KeyLock::~KeyLock() {
-  if (fd_ < 0) return;
-  unlink(path_.c_str());
-  close(fd_);
-}
-
-absl::StatusOr<DiskTier> DiskTier::Open(const std::filesystem::path& directory) {
-  std::error_code error;
-  if (!std::filesystem::exists(directory, error)) {
-    std::filesystem::create_directories(directory.parent_path(), error);
-    if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-      return BadDirectory(directory, ErrnoText());
-    }
-  }
-  GEMMD_RETURN_IF_ERROR(CheckDirectory(directory));
-  DiskTier tier(directory);
-  tier.RemoveAbandonedFiles();
+absl::StatusOr<std::unique_ptr<DiskTier>> DiskTier::Open(const DiskOptions& options) {
+  GEMMD_RETURN_IF_ERROR(MakeDirectory(options.directory));
+  GEMMD_RETURN_IF_ERROR(CheckDirectory(options.directory));
+  std::unique_ptr<DiskTier> tier(new DiskTier(options));
+  tier->warning_ = DescribeOddities(options);
+  tier->RemoveAbandonedFiles();
+  uint64_t bytes = 0;
+  for (const Listed& entry : tier->List()) bytes += entry.bytes;
+  MutexLock lock(tier->mutex_);
+  tier->bytes_ = bytes;
   return tier;
 }
 
 std::filesystem::path DiskTier::EntryPath(const std::string& key) const {
-  return directory_ / (key + ".kernel");
+  return options_.directory / (key + kEntryExtension);
 }
 
 void DiskTier::RemoveAbandonedFiles() const {
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(directory_, error)) {
+  for (const auto& entry : std::filesystem::directory_iterator(options_.directory, error)) {
     const auto extension = entry.path().extension();
-    if (extension == ".tmp" || extension == ".lock") RemoveIfUnowned(entry.path());
+    if (extension == ".tmp" || extension == ".lock" || extension == ".loaded") {
+      RemoveIfUnowned(entry.path());
+    }
   }
+}
+
+absl::StatusOr<std::string> DiskTier::ReadFile(const std::string& key) const {
+  const std::filesystem::path path = EntryPath(key);
+  const File file(path, O_RDONLY | O_NONBLOCK);
+  // A link in an entry's place opens for nobody (ELOOP): it is nothing that this cache wrote.
+  if (!file.ok() && errno != ELOOP) {
+    return absl::NotFoundError(absl::StrCat(path.string(), ": ", ErrnoText()));
+  }
+  std::optional<std::string> bytes = ReadWhole(file, kMaxEntryBytes);
+  if (!bytes.has_value()) return Unreadable("no readable file of a sane size");
+  return *std::move(bytes);
+}
+
+absl::StatusOr<std::string> DiskTier::ReadBytes(const std::string& key) const {
+  GEMMD_ASSIGN_OR_RETURN(std::string bytes, ReadFile(key));
+  GEMMD_RETURN_IF_ERROR(DecodeEntry(bytes, key).status());
+  return bytes;
 }
 
 absl::StatusOr<CompiledKernel> DiskTier::Read(const std::string& key) const {
-  const std::filesystem::path path = EntryPath(key);
-  const File file(path, O_RDONLY | O_NONBLOCK);
-  if (!file.ok()) return absl::NotFoundError(absl::StrCat(path.string(), ": ", ErrnoText()));
-  struct stat info;
-  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_size > kMaxEntryBytes) {
-    return Error(absl::StatusCode::kDataLoss, "CACHE_ENTRY_DAMAGED", "no file of a sane size");
-  }
-  std::string bytes(info.st_size, '\0');
-  if (!ReadAll(file.get(), bytes)) {
-    return Error(absl::StatusCode::kDataLoss, "CACHE_ENTRY_DAMAGED", "cannot be read to its end");
-  }
+  GEMMD_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(key));
   return DecodeEntry(bytes, key);
 }
 
-absl::Status DiskTier::Write(const CompiledKernel& kernel) const {
-  const std::filesystem::path temporary = TemporaryPath(directory_, kernel.key);
-  const File file(temporary, O_WRONLY | O_CREAT | O_EXCL, 0600);
-  absl::Status status = WriteTemporary(temporary, file, EncodeEntry(kernel));
-  if (status.ok() && rename(temporary.c_str(), EntryPath(kernel.key).c_str()) != 0) {
-    status = WriteFailed(temporary, "rename");
-  }
-  if (!status.ok()) {
-    if (file.ok()) unlink(temporary.c_str());
-    return status;
-  }
-  // The name must survive a power cut too. A directory that cannot be synced still holds the entry.
-  const File directory(directory_, O_RDONLY | O_DIRECTORY);
-  if (directory.ok()) fsync(directory.get());
+absl::Status DiskTier::Write(const CompiledKernel& kernel) {
+  return WriteBytes(kernel.key, EncodeEntry(kernel));
+}
+
+absl::Status DiskTier::WriteBytes(const std::string& key, absl::string_view bytes) {
+  const uint64_t before = SizeOf(EntryPath(key));
+  GEMMD_RETURN_IF_ERROR(Publish(*options_.files, options_.directory, key + kEntryExtension, bytes));
+  MutexLock lock(mutex_);
+  bytes_ += bytes.size();
+  bytes_ -= std::min(bytes_, before);
   return absl::OkStatus();
 }
 
-void DiskTier::Drop(const std::string& key) const {
+void DiskTier::Drop(const std::string& key) {
+  const uint64_t size = SizeOf(EntryPath(key));
   std::error_code error;
   std::filesystem::remove_all(EntryPath(key), error);
+  if (error) return;
+  MutexLock lock(mutex_);
+  bytes_ -= std::min(bytes_, size);
 }
 
 KeyLock DiskTier::TryLock(const std::string& key) const {
-  return KeyLock(directory_ / (key + ".lock"));
+  return KeyLock(options_.directory / (key + ".lock"));
+}
+
+void DiskTier::Used(const std::string& key, bool keep) {
+  if (keep) uses_.Loaded(key);
+  uses_.Used(key);
+}
+
+std::vector<DiskTier::Listed> DiskTier::List() const {
+  const std::map<std::string, uint64_t> order = uses_.Order();
+  const std::set<std::string> loaded = uses_.AllLoaded();
+  std::vector<Listed> entries;
+  std::error_code error;
+  for (const auto& file : std::filesystem::directory_iterator(options_.directory, error)) {
+    const std::string key = KeyOfName(file.path());
+    if (key.empty()) continue;
+    const auto use = order.find(key);
+    entries.push_back(
+        {key, SizeOf(file.path()), use == order.end() ? 0 : use->second, loaded.count(key) != 0});
+  }
+  std::sort(entries.begin(), entries.end(), [](const Listed& a, const Listed& b) {
+    return a.last_use != b.last_use ? a.last_use > b.last_use : a.key < b.key;
+  });
+  return entries;
+}
+
+uint64_t DiskTier::bytes() const {
+  MutexLock lock(mutex_);
+  return bytes_;
+}
+
+DiskTier::Eviction DiskTier::Evict() {
+  Eviction eviction;
+  if (options_.max_bytes == 0 || bytes() <= options_.max_bytes) return eviction;
+  const KeyLock tidy(options_.directory / "tidy.lock");
+  if (tidy.state() != KeyLock::State::kHeld) return eviction;
+  std::vector<EvictionCandidate> candidates;
+  std::map<std::string, uint64_t> sizes;
+  uint64_t total = 0;
+  for (const Listed& entry : List()) {
+    candidates.push_back({entry.key, entry.bytes, entry.last_use, entry.loaded});
+    sizes[entry.key] = entry.bytes;
+    total += entry.bytes;
+  }
+  // Some room below the limit, so that the next entry does not evict again.
+  const uint64_t target = options_.max_bytes - options_.max_bytes / 10;
+  if (total > options_.max_bytes) {
+    for (const std::string& key : ChooseVictims(std::move(candidates), target)) {
+      if (unlink(EntryPath(key).c_str()) != 0) continue;
+      ++eviction.entries;
+      eviction.bytes += sizes[key];
+      sizes.erase(key);
+    }
+  }
+  std::set<std::string> existing;
+  for (const auto& [key, size] : sizes) existing.insert(key);
+  uses_.Compact(existing);
+  MutexLock lock(mutex_);
+  bytes_ = total - eviction.bytes;
+  return eviction;
 }
 
 }  // namespace gemmd::jit

@@ -2,62 +2,91 @@
 //         it.
 //           <key>.kernel          entry (cache_entry.h), complete from the moment it has this name
 //           <key>.lock            held (flock) by the process that compiles <key>; gone afterwards
-//           <key>.<pid>-<n>.tmp   entry being written, flock held by its writer
+//           <key>.kernel.<pid>-<n>.tmp   entry being written, flock held by its writer
+//           tidy.lock             held by the process that evicts
+//           uses, <pid>-<n>.loaded   use_record.h
 //         The system frees a flock when its process dies, so nothing of a dead process blocks
-//         anybody. Names hold everything: mtimes, PATH and HOME play no role.
-// Errors  Open: FailedPrecondition CACHE_DIRECTORY. Read: NotFound, or DataLoss
-//         CACHE_ENTRY_DAMAGED. Write: Unavailable CACHE_WRITE.
+//         anybody. Names hold everything: mtimes, clocks, PATH and HOME play no role.
+// Units   Sizes in bytes. max_bytes counts entries only; 0 = no limit.
+// Errors  Open: FailedPrecondition CACHE_DIRECTORY. Read: NotFound, or DataLoss with a reason of
+//         cache_entry.h. Write: Unavailable CACHE_WRITE.
 // Threads Every method is thread-safe.
 #ifndef GEMMD_KERNELS_JIT_DISK_TIER_H_
 #define GEMMD_KERNELS_JIT_DISK_TIER_H_
 
+#include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/base/mutex.h"
 #include "kernels/jit/compiler.h"
+#include "kernels/jit/file_calls.h"
+#include "kernels/jit/key_lock.h"
+#include "kernels/jit/use_record.h"
 
 namespace gemmd::jit {
 
-// Exclusive right to build one key; given back at the end.
-class KeyLock {
- public:
-  enum class State {
-    kHeld,         // ours
-    kBusy,         // another process, or another cache of this one, has it
-    kUnavailable,  // the directory takes no locks: go on without
-  };
-  explicit KeyLock(std::filesystem::path path);  // tries once, never waits
-  KeyLock(KeyLock&& other) noexcept;
-  KeyLock& operator=(KeyLock&&) = delete;
-  ~KeyLock();
-
-  State state() const { return state_; }
-
- private:
-  std::filesystem::path path_;
-  int fd_ = -1;
-  State state_ = State::kUnavailable;
+struct DiskOptions {
+  std::filesystem::path directory;
+  uint64_t max_bytes = 0;
+  const FileCalls* files = &SystemFileCalls();
 };
 
 class DiskTier {
  public:
-  // Creates `directory` with mode 0700 when missing. Refuses one that others may write to: a kernel
-  // from there would run in this process's name.
-  static absl::StatusOr<DiskTier> Open(const std::filesystem::path& directory);
+  struct Eviction {
+    uint64_t entries = 0;
+    uint64_t bytes = 0;
+  };
+  struct Listed {
+    std::string key;
+    uint64_t bytes = 0;
+    uint64_t last_use = 0;  // larger is later; 0 = never used
+    bool loaded = false;    // by a living process
+  };
+
+  // Creates the directory with mode 0700 when missing. Refuses one that others may write to: a
+  // kernel from there would run in this process's name.
+  static absl::StatusOr<std::unique_ptr<DiskTier>> Open(const DiskOptions& options);
+
+  // What is unusual about the directory (read-only, on a network), or empty.
+  const std::string& warning() const { return warning_; }
+  const std::filesystem::path& directory() const { return options_.directory; }
 
   absl::StatusOr<CompiledKernel> Read(const std::string& key) const;
-  absl::Status Write(const CompiledKernel& kernel) const;
-  void Drop(const std::string& key) const;
+  // The entry's bytes, whole and verified.
+  absl::StatusOr<std::string> ReadBytes(const std::string& key) const;
+  absl::Status Write(const CompiledKernel& kernel);
+  absl::Status WriteBytes(const std::string& key, absl::string_view bytes);
+  void Drop(const std::string& key);
   KeyLock TryLock(const std::string& key) const;
 
+  // `key` was just used; with `keep`, this process has it loaded until the end.
+  void Used(const std::string& key, bool keep);
+  // Removes least recently used entries beyond max_bytes, never one that a living process has
+  // loaded. Does nothing while another process does it.
+  Eviction Evict();
+
+  // Every entry by its name, most recently used first; the files are not read.
+  std::vector<Listed> List() const;
+  uint64_t bytes() const;
+
  private:
-  explicit DiskTier(std::filesystem::path directory) : directory_(std::move(directory)) {}
+  explicit DiskTier(const DiskOptions& options) : options_(options), uses_(options.directory) {}
   std::filesystem::path EntryPath(const std::string& key) const;
+  absl::StatusOr<std::string> ReadFile(const std::string& key) const;
   void RemoveAbandonedFiles() const;
 
-  std::filesystem::path directory_;
+  const DiskOptions options_;
+  std::string warning_;
+  UseRecord uses_;
+  mutable Mutex mutex_;
+  uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // as far as this process knows
 };
 
 }  // namespace gemmd::jit

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status.h"
+#include "kernels/jit/library_digest.h"
 
 namespace gemmd::jit {
 namespace {
@@ -28,6 +29,7 @@ std::vector<std::string> Candidates() {
     } else {
       candidates.push_back(chosen);
     }
+    return candidates;
   }
   for (const char* name : kLibraryNames) candidates.push_back(name);
   if (const char* home = std::getenv("CUDA_HOME"); home != nullptr && *home != '\0') {
@@ -51,6 +53,8 @@ std::string Fill(void* library, NvrtcTable& table) {
     return absl::StrCat("is version ", major, ".", minor, ", gemmd needs 12.8 or later");
   }
   table.version = absl::StrCat(major, ".", minor);
+  table.digest = LibraryDigest(reinterpret_cast<const void*>(table.nvrtcVersion));
+  if (table.digest.empty()) return "cannot be told apart from other builds: its file is unreadable";
   return "";
 }
 

@@ -23,16 +23,25 @@ absl::Status Launch(const cuda::DriverTable& driver, const GemmKernel& kernel, c
 }  // namespace
 
 absl::StatusOr<cuda::LaunchGrid> GemmGrid(const GemmKernel& kernel, int64_t row_tiles, int64_t n) {
-  if (row_tiles > kLargestGridX) {
+  const bool rows_first = kernel.grid_rule == GridRule::kRowTilesFirst;
+  const int64_t limit = rows_first ? kLargestGridX : kLargestGridY;
+  if (row_tiles > limit) {
     return Error(absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH",
                  absl::StrCat("x has ", row_tiles, " tiles of ", kernel.block_m,
-                              " rows, a launch takes ", kLargestGridX));
+                              " rows, a launch takes ", limit));
   }
   const int64_t n_tiles = (n + kernel.block_n - 1) / kernel.block_n;
   cuda::LaunchGrid grid;
-  grid.grid.x = static_cast<unsigned>(row_tiles);
-  grid.grid.y = static_cast<unsigned>(std::min(n_tiles, kLargestGridY));
   grid.block.x = static_cast<unsigned>(kernel.threads);
+  grid.dynamic_shared_bytes = static_cast<unsigned>(kernel.dynamic_shared_bytes);
+  if (rows_first) {
+    grid.grid.x = static_cast<unsigned>(row_tiles);
+    grid.grid.y = static_cast<unsigned>(std::min(n_tiles, kLargestGridY));
+  } else {
+    grid.grid.x = static_cast<unsigned>(n_tiles * kernel.cluster);
+    grid.grid.y = static_cast<unsigned>(row_tiles);
+    grid.cluster.x = static_cast<unsigned>(kernel.cluster);
+  }
   return grid;
 }
 

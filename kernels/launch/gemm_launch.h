@@ -27,8 +27,7 @@ constexpr int64_t LargestRowTiles(int64_t slots, int64_t experts, int64_t block_
   return slots / block_m + (slots < experts ? slots : experts);
 }
 
-// Blocks: x = row tiles, y = tiles of N, at most what a grid takes (kernels stride over the rest of
-// N).
+// Blocks as the kernel's grid rule says.
 absl::StatusOr<cuda::LaunchGrid> GemmGrid(const GemmKernel& kernel, int64_t row_tiles, int64_t n);
 
 }  // namespace gemmd

@@ -15,6 +15,12 @@
 
 namespace gemmd {
 
+// What the blocks of a grid stand for.
+enum class GridRule : uint8_t {
+  kRowTilesFirst,     // x: tiles of rows of x; y: tiles of N, as many as a grid takes
+  kWeightTilesFirst,  // x: tiles of N times the blocks of a cluster; y: tiles of rows of x
+};
+
 struct GemmKernel {
   CUkernel kernel = nullptr;
   std::string name;
@@ -23,6 +29,9 @@ struct GemmKernel {
   int block_m = 0;
   int block_n = 0;
   int threads = 0;
+  GridRule grid_rule = GridRule::kRowTilesFirst;
+  int cluster = 1;
+  int dynamic_shared_bytes = 0;
   std::vector<std::pair<std::string, std::string>> config;  // for explain
 };
 

@@ -1,107 +1,18 @@
 #include "kernels/select/gemm_config.h"
 
 #include "absl/strings/str_cat.h"
+#include "kernels/select/render.h"
 
 namespace gemmd {
-namespace {
 
-const char* NameOf(NumberKind kind) {
-  switch (kind) {
-    case NumberKind::kNone:
-      return "NumberKind::kNone";
-    case NumberKind::kInteger:
-      return "NumberKind::kInteger";
-    case NumberKind::kFloat:
-      return "NumberKind::kFloat";
-    case NumberKind::kExponent:
-      return "NumberKind::kExponent";
-  }
-  return "";
-}
-
-const char* NameOf(SpecialValues special) {
-  switch (special) {
-    case SpecialValues::kNone:
-      return "SpecialValues::kNone";
-    case SpecialValues::kNanOnly:
-      return "SpecialValues::kNanOnly";
-    case SpecialValues::kIeee:
-      return "SpecialValues::kIeee";
-  }
-  return "";
-}
-
-// A field's C++ type and value.
-struct Rendered {
-  std::string type;
-  std::string value;
-};
-
-Rendered Render(const NumberFormat& format) {
-  return {"NumberFormat",
-          absl::StrCat("{", NameOf(format.kind), ", ", format.bits, ", ", format.exponent_bits,
-                       ", ", format.mantissa_bits, ", ", NameOf(format.special), "}")};
-}
-
-Rendered Render(ZeroPointKind kind) {
-  switch (kind) {
-    case ZeroPointKind::kNone:
-      return {"ZeroPointKind", "ZeroPointKind::kNone"};
-    case ZeroPointKind::kInteger:
-      return {"ZeroPointKind", "ZeroPointKind::kInteger"};
-    case ZeroPointKind::kFloat:
-      return {"ZeroPointKind", "ZeroPointKind::kFloat"};
-  }
-  return {};
-}
-
-Rendered Render(SecondaryScaleKind kind) {
-  switch (kind) {
-    case SecondaryScaleKind::kNone:
-      return {"SecondaryScaleKind", "SecondaryScaleKind::kNone"};
-    case SecondaryScaleKind::kTensor:
-      return {"SecondaryScaleKind", "SecondaryScaleKind::kTensor"};
-    case SecondaryScaleKind::kChannel:
-      return {"SecondaryScaleKind", "SecondaryScaleKind::kChannel"};
-  }
-  return {};
-}
-
-Rendered Render(RowMapping mapping) {
-  return {"RowMapping",
-          mapping == RowMapping::kDense ? "RowMapping::kDense" : "RowMapping::kIndexed"};
-}
-
-Rendered Render(bool value) { return {"bool", value ? "true" : "false"}; }
-
-Rendered Render(int value) { return {"int", absl::StrCat(value)}; }
-
-}  // namespace
-
-std::string RenderProgram(const GemmConfig& config) {
-  std::string program =
-      "#include \"kernels/device/gemm.cuh\"\n"
-      "namespace gemmd::device {\n"
-      "struct Config {\n";
-  VisitFields(config, [&](const char* name, const auto& field) {
-    const Rendered rendered = Render(field);
-    absl::StrAppend(&program, "  static constexpr ", rendered.type, " ", name, " = ",
-                    rendered.value, ";\n");
-  });
-  absl::StrAppend(&program, "};\n}  // namespace gemmd::device\n");
-  return program;
-}
+std::string RenderProgram(const GemmConfig& config) { return render::Program("gemm.cuh", config); }
 
 std::string KernelNameExpression(const GemmConfig&) {
   return "gemmd::device::Gemm<gemmd::device::Config>";
 }
 
 std::vector<std::pair<std::string, std::string>> DescribeFields(const GemmConfig& config) {
-  std::vector<std::pair<std::string, std::string>> fields;
-  VisitFields(config, [&](const char* name, const auto& field) {
-    fields.emplace_back(name, Render(field).value);
-  });
-  return fields;
+  return render::Fields(config);
 }
 
 std::string NumberFormatName(const NumberFormat& format) {

@@ -180,7 +180,7 @@ HostMatrix WithRowAt(const HostMatrix& x, int64_t rows, int64_t row, Random& ran
 }
 
 HostMatrix Multiply(DeviceRunner& runner, const std::shared_ptr<DeviceLayer>& layer,
-                    const HostMatrix& x, const NumberFormat& y_type) {
+                    const HostMatrix& x, const NumberFormat& y_type, bool batch_invariant = false) {
   HostMatrix y = PoisonedMatrix(y_type, x.rows, layer->shape().n);
   const DeviceMatrix device_x = runner.Upload(x);
   const DeviceMatrix device_y = runner.Upload(y);
@@ -188,25 +188,86 @@ HostMatrix Multiply(DeviceRunner& runner, const std::shared_ptr<DeviceLayer>& la
   call.layer = layer;
   call.x = device_x.view;
   call.y = device_y.view;
+  call.batch_invariant = batch_invariant;
   const absl::StatusOr<CallReport> report = runner.device().RunGemm(runner.stream(), call);
   EXPECT_TRUE(report.ok()) << report.status().ToString();
   runner.Download(device_y, y);
   return y;
 }
 
-TEST_F(GemmTest, SmallRunsGiveTheSameBitsEveryTimeAndAtEveryM) {
+TEST_F(GemmTest, SmallRunsGiveTheSameBitsEveryTime) {
+  const StandardTensor tensor =
+      RandomTensor(Spec(IntegerFormat(4), kFloat16, 1, 32), {1, 100, 300}, random_);
+  const auto layer = runner().Load(tensor);
+  ASSERT_NE(layer, nullptr);
+  for (const int64_t m : {1, 16, 40, 130}) {
+    const HostMatrix x = RandomMatrix(kBFloat16, m, 300, random_);
+    const HostMatrix first = Multiply(runner(), layer, x, kFloat32);
+    for (int i = 0; i < 5; ++i)
+      EXPECT_EQ(Multiply(runner(), layer, x, kFloat32).bytes, first.bytes);
+  }
+}
+
+TEST_F(GemmTest, SmallBatchInvariantRunsGiveTheSameBitsAtEveryM) {
   const StandardTensor tensor =
       RandomTensor(Spec(IntegerFormat(4), kFloat16, 1, 32), {1, 100, 300}, random_);
   const auto layer = runner().Load(tensor);
   ASSERT_NE(layer, nullptr);
   const HostMatrix x = RandomMatrix(kBFloat16, 1, 300, random_);
-  const HostMatrix alone = Multiply(runner(), layer, x, kFloat32);
-  EXPECT_EQ(Multiply(runner(), layer, x, kFloat32).bytes, alone.bytes);
+  const HostMatrix alone = Multiply(runner(), layer, x, kFloat32, true);
+  EXPECT_EQ(Multiply(runner(), layer, x, kFloat32, true).bytes, alone.bytes);
   for (const auto& [rows, row] :
        std::vector<std::pair<int64_t, int64_t>>{{2, 1}, {17, 9}, {64, 63}, {200, 130}}) {
-    const HostMatrix y = Multiply(runner(), layer, WithRowAt(x, rows, row, random_), kFloat32);
+    const HostMatrix y =
+        Multiply(runner(), layer, WithRowAt(x, rows, row, random_), kFloat32, true);
     for (int64_t n = 0; n < 100; ++n)
       ASSERT_EQ(y.bits_at(row, n), alone.bits_at(0, n)) << rows << ", " << n;
+  }
+}
+
+// Layers that kernels for packed weights serve on SM90, each at sizes of M in every range.
+TEST_F(GemmTest, SmallPackedLayersMatchForEveryGroupTypeAndStride) {
+  std::vector<QuantSpec> specs;
+  const std::vector<NumberFormat> scales = {kFloat16,    kBFloat16,   kFloat32,
+                                            kFloat8E4M3, kFloat8E5M2, kFloat8E8M0};
+  for (const int64_t group : {16, 32, 48, 64, 128, 256, 0}) {
+    specs.push_back(Spec(IntegerFormat(4), scales[specs.size() % scales.size()], 1, group));
+    specs.back().zero_point =
+        specs.size() % 2 == 0 ? ZeroPointKind::kInteger : ZeroPointKind::kNone;
+    specs.back().secondary_scale = static_cast<SecondaryScaleKind>(specs.size() % 3);
+    if (specs.size() % 2 == 0) specs.back().bias = kBFloat16;
+  }
+  specs.push_back(Spec(IntegerFormat(4), kFloat32, 0, 0));
+  specs.push_back(Spec(IntegerFormat(4), kFloat32, 96, 128));
+  specs.push_back(Spec(IntegerFormat(4), kNoFormat, 1, 0));
+  std::vector<GemmCase> cases;
+  for (const int64_t m : {1, 9, 17, 33, 65, 129}) {
+    const bool odd = cases.size() % 2 != 0;
+    cases.push_back({.m = m,
+                     .x_type = odd ? kFloat16 : kBFloat16,
+                     .y_type = odd ? kFloat32 : kBFloat16,
+                     .x_gap = odd ? 3 : 4,
+                     .y_gap = 5,
+                     .shift = odd ? 1 : 0,
+                     .sampled = 40});
+  }
+  RunAll(specs, {1, 200, 652}, cases);
+  RunAll({specs[4]}, {1, 576, 1152}, CasesOfM({1, 16, 17, 32, 64, 128, 257}, {.sampled = 24}));
+}
+
+TEST_F(GemmTest, ServesInt4WithThePackedKernelsOnHopper) {
+  if (device().description().architecture != "sm_90a") GTEST_SKIP() << "needs SM90";
+  const StandardTensor tensor =
+      RandomTensor(Spec(IntegerFormat(4), kBFloat16, 1, 128), {1, 256, 512}, random_);
+  const auto layer = runner().Load(tensor);
+  ASSERT_NE(layer, nullptr);
+  for (const NumberFormat& type : {kBFloat16, kFloat16, kFloat32}) {
+    for (const bool invariant : {false, true}) {
+      const GemmRun run = RunGemmCase(
+          runner(), tensor, layer, {.m = 4, .x_type = type, .batch_invariant = invariant}, random_);
+      const bool packed = type.bits == 16 && !invariant;
+      EXPECT_THAT(run.report.kernel, HasSubstr(packed ? "gemm_sm90" : "gemm_tf32"));
+    }
   }
 }
 

@@ -10,14 +10,21 @@ namespace {
 const std::string kKey(64, 'a');
 
 CompiledKernel SmallKernel() {
-  return {
-      {std::byte{1}, std::byte{2}, std::byte{0}, std::byte{255}}, "_Z4Gemmv", kKey, "a log", ""};
+  return {{std::byte{1}, std::byte{2}, std::byte{0}, std::byte{255}},
+          "_Z4Gemmv",
+          kKey,
+          "a log",
+          "40 registers",
+          "sm_90a",
+          "13.0 abcd",
+          "gemm"};
 }
 
 void ExpectDamaged(const std::string& bytes, const std::string& what) {
   const auto kernel = DecodeEntry(bytes, kKey);
   EXPECT_EQ(kernel.status().code(), absl::StatusCode::kDataLoss) << what;
-  EXPECT_EQ(ReasonOf(kernel.status()), "CACHE_ENTRY_DAMAGED") << what;
+  const std::string reason = ReasonOf(kernel.status());
+  EXPECT_TRUE(reason == "CACHE_ENTRY_DAMAGED" || reason == "CACHE_ENTRY_STALE") << what;
 }
 
 TEST(CacheEntryTest, RoundTripKeepsTheKernel) {
@@ -27,6 +34,23 @@ TEST(CacheEntryTest, RoundTripKeepsTheKernel) {
   EXPECT_EQ(kernel->lowered_name, "_Z4Gemmv");
   EXPECT_EQ(kernel->key, kKey);
   EXPECT_EQ(kernel->log, "");
+  EXPECT_EQ(kernel->usage, "40 registers");
+  EXPECT_EQ(kernel->architecture, "sm_90a");
+  EXPECT_EQ(kernel->compiler, "13.0 abcd");
+  EXPECT_EQ(kernel->label, "gemm");
+  EXPECT_EQ(KeyInEntry(EncodeEntry(SmallKernel())), kKey);
+}
+
+TEST(CacheEntryTest, AnotherSchemaIsStaleNotDamaged) {
+  std::string bytes = EncodeEntry(SmallKernel());
+  bytes[8] = 1;
+  EXPECT_EQ(ReasonOf(DecodeEntry(bytes, kKey).status()), "CACHE_ENTRY_STALE");
+}
+
+TEST(CacheEntryTest, WholeEntryOfAnotherOriginIsForeign) {
+  EXPECT_TRUE(CheckOrigin(SmallKernel(), "sm_90a", "13.0 abcd").ok());
+  EXPECT_EQ(ReasonOf(CheckOrigin(SmallKernel(), "sm_90", "13.0 abcd")), "CACHE_ENTRY_FOREIGN");
+  EXPECT_EQ(ReasonOf(CheckOrigin(SmallKernel(), "sm_90a", "13.0 abce")), "CACHE_ENTRY_FOREIGN");
 }
 
 TEST(CacheEntryTest, EveryTruncationIsDamage) {

@@ -148,7 +148,10 @@ TEST_F(CompilerTest, KeyDependsOnEveryInput) {
   changed.architecture = "sm_90";
   keys.insert(KernelKey(changed, *nvrtc_));
   keys.insert(KernelKey(source, other));
-  EXPECT_EQ(keys.size(), 5);
+  other = *nvrtc_;
+  other.digest = "another patch release";
+  keys.insert(KernelKey(source, other));
+  EXPECT_EQ(keys.size(), 6);
 }
 
 TEST_F(CompilerTest, KeyIgnoresTheEnvironmentAndTheCompilersPath) {

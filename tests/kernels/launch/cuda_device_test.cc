@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <string>
 
@@ -75,7 +76,8 @@ class CudaDeviceTest : public ::testing::Test {
   }
 
   static inline std::filesystem::path* cache_directory_ = nullptr;
-  FakeDriver fake_{{FakeGpu{}}};
+  // An architecture that only the generic kernel serves: that one runs on the CPU.
+  FakeDriver fake_{{FakeGpu{.cc_major = 8}}};
   std::unique_ptr<Device> device_;
   Random random_{17};
 };
@@ -281,6 +283,57 @@ TEST_F(CudaDeviceTest, LayersOutliveTheDevice) {
   }
   device_.reset();
   layer.reset();
+}
+
+// What a launch was asked for; the kernel itself needs the GPU.
+TEST(CudaDevicesTest, HopperServesInt4WithPackedWeights) {
+  const auto nvrtc = jit::LoadNvrtc();
+  if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().ToString();
+  FakeDriver fake({FakeGpu{}});
+  cuda::SetDriverForTesting(&fake.table());
+  cuda::FakeLaunch last;
+  GemmArgs args{};
+  fake.OnLaunch([&](const cuda::FakeLaunch& launch) {
+    last = launch;
+    std::memcpy(&args, launch.params[0], sizeof(args));
+    return CUDA_SUCCESS;
+  });
+  {
+    auto devices = CreateCudaDevices({});
+    ASSERT_TRUE(devices.ok());
+    DeviceRunner runner(*devices->front());
+    Random random(3);
+    const StandardTensor tensor =
+        RandomTensor(Spec(IntegerFormat(4), kFloat16, 128), {1, 200, 300}, random);
+    GemmCall call;
+    call.layer = runner.Load(tensor);
+    ASSERT_NE(call.layer, nullptr);
+    const DeviceMatrix x = runner.Upload(RandomMatrix(kBFloat16, 5, 300, random));
+    const DeviceMatrix y = runner.Upload(PoisonedMatrix(kBFloat16, 5, 200));
+    call.x = x.view;
+    call.y = y.view;
+    auto report = devices->front()->RunGemm(runner.stream(), call);
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_THAT(report->kernel, HasSubstr("gemm_sm90_bf16_int4_f16s128_8x"));
+    EXPECT_NE(args.weights.packed, nullptr);
+    EXPECT_EQ(args.m, 5);
+    EXPECT_EQ(last.config.gridDimX % last.cluster_x, 0u);
+    EXPECT_GT(last.config.sharedMemBytes, 48u << 10);
+    call.batch_invariant = true;
+    report = devices->front()->RunGemm(runner.stream(), call);
+    ASSERT_TRUE(report.ok());
+    EXPECT_THAT(report->kernel, HasSubstr("gemm_tf32")) << "its sums do not depend on M";
+    const DeviceMatrix wide = runner.Upload(RandomMatrix(kFloat32, 5, 300, random));
+    call.batch_invariant = false;
+    call.x = wide.view;
+    report = devices->front()->RunGemm(runner.stream(), call);
+    ASSERT_TRUE(report.ok());
+    EXPECT_THAT(report->kernel, HasSubstr("gemm_tf32"));
+    const auto explanation = devices->front()->Explain(*call.layer, 200);
+    ASSERT_TRUE(explanation.ok());
+    EXPECT_THAT(explanation->choice.kernel, HasSubstr("gemm_sm90_bf16_int4_f16s128_128x"));
+  }
+  cuda::SetDriverForTesting(nullptr);
 }
 
 TEST(CudaDevicesTest, TuringIsListedAndRefusesLayersWithTheReason) {

@@ -56,6 +56,23 @@ TEST(LargestRowTilesTest, BoundsEverySpreadOfSlots) {
   EXPECT_EQ(LargestRowTiles(1, 1000, 64), 1);
 }
 
+TEST(GemmGridTest, WeightTilesComeFirstAndFillClusters) {
+  GemmKernel kernel;
+  kernel.block_m = 16;
+  kernel.block_n = 128;
+  kernel.threads = 640;
+  kernel.grid_rule = GridRule::kWeightTilesFirst;
+  kernel.cluster = 2;
+  kernel.dynamic_shared_bytes = 100000;
+  const absl::StatusOr<cuda::LaunchGrid> grid = GemmGrid(kernel, 3, 300);
+  ASSERT_TRUE(grid.ok());
+  EXPECT_EQ(grid->grid.x, 6u);
+  EXPECT_EQ(grid->grid.y, 3u);
+  EXPECT_EQ(grid->cluster.x, 2u);
+  EXPECT_EQ(grid->dynamic_shared_bytes, 100000u);
+  EXPECT_EQ(ReasonOf(GemmGrid(kernel, 65536, 300).status()), "SHAPE_MISMATCH");
+}
+
 TEST(GemmPlanTest, PicksTheFirstRangeThatHoldsM) {
   GemmPlan plan;
   plan.ranges.resize(3);

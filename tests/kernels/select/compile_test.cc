@@ -23,7 +23,9 @@ struct Case {
   std::string architecture;
 };
 
-const std::vector<std::string> kArchitectures = {"sm_80", "sm_89", "sm_90a"};
+// Every one that Supports() calls legal.
+const std::vector<std::string> kArchitectures = {"sm_80",   "sm_86",   "sm_87",   "sm_89",  "sm_90a",
+                                                 "sm_100a", "sm_103a", "sm_120a", "sm_121a"};
 
 std::vector<NumberFormat> WeightFormats() {
   std::vector<NumberFormat> formats;

@@ -1,0 +1,51 @@
+// What    Sm90Block: threads, tile and shared memory of one block of device/gemm_sm90.cuh.
+// Shapes  row_groups * column_groups math warpgroups: warpgroup g works on the 64 rows g %
+//         row_groups of the block's rows of w, and on chunk g / row_groups of the column_groups
+//         chunks of a stage. Shared memory: activation stages (multiples of 1024 bytes), weight
+//         stages, then the barriers. After the main loop the sums
+//         [column_groups][tokens][sum_stride] float32 lie over the stages.
+#ifndef GEMMD_KERNELS_CONTRACT_SM90_BLOCK_H_
+#define GEMMD_KERNELS_CONTRACT_SM90_BLOCK_H_
+
+#include "kernels/contract/packed_weights.h"
+
+namespace gemmd {
+
+struct Sm90Block {
+  static constexpr int kProducerThreads = 128;
+  static constexpr int kLargestSharedBytes = 227 * 1024;
+
+  PackedLayout layout;
+  int tokens;         // rows of x in a tile
+  int row_groups;     // units of 64 rows of w
+  int column_groups;  // chunks of 128 columns in a stage
+  int stages;
+
+  constexpr int math_groups() const { return row_groups * column_groups; }
+  constexpr int math_threads() const { return math_groups() * 128; }
+  constexpr int threads() const { return math_threads() + kProducerThreads; }
+  constexpr int rows() const { return row_groups * PackedLayout::kUnitRows; }
+
+  constexpr int slab_tile_bytes() const { return tokens * 128; }  // 64 columns of 2 bytes
+  constexpr int chunk_tile_bytes() const {
+    return PackedLayout::kSlabsPerChunk * slab_tile_bytes();
+  }
+  constexpr int activation_bytes() const { return column_groups * chunk_tile_bytes(); }
+  constexpr int chunk_bytes() const {
+    return row_groups * layout.UnitBytes(PackedLayout::kSlabsPerChunk);
+  }
+  constexpr int weight_bytes() const { return column_groups * chunk_bytes(); }
+  constexpr int stage_bytes() const { return stages * (activation_bytes() + weight_bytes()); }
+
+  constexpr int sum_stride() const { return rows() + 4; }  // a warp's stores meet 32 banks
+  constexpr int sum_floats() const { return tokens * sum_stride(); }
+  constexpr int sum_bytes() const { return column_groups * sum_floats() * 4; }
+  constexpr int barrier_offset() const {
+    return stage_bytes() > sum_bytes() ? stage_bytes() : sum_bytes();
+  }
+  constexpr int shared_bytes() const { return barrier_offset() + 2 * stages * 8; }
+};
+
+}  // namespace gemmd
+
+#endif  // GEMMD_KERNELS_CONTRACT_SM90_BLOCK_H_

@@ -1,0 +1,91 @@
+#include "kernels/jit/bundle.h"
+
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status.h"
+#include "kernels/jit/cache_entry.h"
+#include "kernels/jit/kernel_key.h"
+#include "kernels/jit/sha256.h"
+
+namespace gemmd::jit {
+namespace {
+
+constexpr char kMagic[] = "GEMMDBND";
+constexpr uint32_t kSchema = 1;
+constexpr size_t kHeaderBytes = 16;
+constexpr size_t kDigestBytes = 32;
+
+template <typename Integer>
+void Append(std::string& bytes, Integer value) {
+  for (size_t i = 0; i < sizeof(value); ++i) bytes += static_cast<char>(value >> 8 * i);
+}
+
+template <typename Integer>
+Integer Read(absl::string_view bytes, size_t offset) {
+  Integer value = 0;
+  for (size_t i = 0; i < sizeof(value); ++i) {
+    value |= static_cast<Integer>(static_cast<unsigned char>(bytes[offset + i])) << 8 * i;
+  }
+  return value;
+}
+
+std::string Digest(absl::string_view bytes) {
+  const Sha256Digest digest = Sha256().Add(bytes).Finish();
+  return std::string(reinterpret_cast<const char*>(digest.data()), digest.size());
+}
+
+absl::Status Damaged(absl::string_view what) {
+  return Error(absl::StatusCode::kDataLoss, "BUNDLE_DAMAGED", absl::StrCat("bundle: ", what));
+}
+
+absl::Status CheckFrame(absl::string_view bundle) {
+  if (bundle.size() < kHeaderBytes + kDigestBytes || bundle.substr(0, 8) != kMagic) {
+    return Damaged("no bundle of kernels");
+  }
+  const uint32_t schema = Read<uint32_t>(bundle, 8);
+  if (schema != kSchema) return Damaged(absl::StrCat("schema ", schema, ", not ", kSchema));
+  const size_t end = bundle.size() - kDigestBytes;
+  if (Digest(bundle.substr(0, end)) != bundle.substr(end)) {
+    return Damaged("its digest does not match its bytes");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string EncodeBundle(const std::vector<std::string>& entries) {
+  std::string bundle = kMagic;
+  Append(bundle, kSchema);
+  Append(bundle, static_cast<uint32_t>(entries.size()));
+  for (const std::string& entry : entries) {
+    Append(bundle, static_cast<uint64_t>(entry.size()));
+    bundle += entry;
+  }
+  return bundle + Digest(bundle);
+}
+
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> DecodeBundle(
+    absl::string_view bundle) {
+  GEMMD_RETURN_IF_ERROR(CheckFrame(bundle));
+  const uint32_t count = Read<uint32_t>(bundle, 12);
+  absl::string_view rest = bundle.substr(kHeaderBytes, bundle.size() - kHeaderBytes - kDigestBytes);
+  std::vector<std::pair<std::string, std::string>> entries;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (rest.size() < 8) return Damaged("ends early");
+    const uint64_t size = Read<uint64_t>(rest, 0);
+    rest.remove_prefix(8);
+    if (size > rest.size()) return Damaged("ends early");
+    const absl::string_view entry = rest.substr(0, size);
+    rest.remove_prefix(size);
+    const std::string key = KeyInEntry(entry);
+    const absl::Status whole =
+        IsKey(key) ? DecodeEntry(entry, key).status() : absl::DataLossError("no kernel entry");
+    if (!whole.ok()) return Damaged(absl::StrCat("entry ", i, ": ", whole.message()));
+    entries.emplace_back(key, std::string(entry));
+  }
+  if (!rest.empty()) return Damaged("goes on behind its last entry");
+  return entries;
+}
+
+}  // namespace gemmd::jit

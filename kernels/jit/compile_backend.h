@@ -1,0 +1,41 @@
+// What    Who compiles: NVRTC in this process, or in helper processes that may crash or hang.
+// Errors  Identity: Unavailable NVRTC_MISSING. Compile: as compiler.h; Internal COMPILER_CRASHED
+//         when the helper died or ran out of time; Unavailable COMPILER_CHANGED when another NVRTC
+//         was installed since Identity (ask again), HELPER_UNAVAILABLE when no helper starts.
+// Threads Every method is thread-safe.
+#ifndef GEMMD_KERNELS_JIT_COMPILE_BACKEND_H_
+#define GEMMD_KERNELS_JIT_COMPILE_BACKEND_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kernels/jit/compiler.h"
+
+namespace gemmd::jit {
+
+class CompileBackend {
+ public:
+  virtual ~CompileBackend() = default;
+  // CompilerName of the compiler that Compile would use now.
+  virtual absl::StatusOr<std::string> Identity() = 0;
+  // `compiler`: what the caller's key says.
+  virtual absl::StatusOr<CompiledKernel> Compile(const KernelSource& source,
+                                                 const std::string& compiler) = 0;
+  // Nothing was asked for a while: gives back what can be had again.
+  virtual void Rest() {}
+};
+
+// `nvrtc` null: the library of this machine, loaded when it is first needed.
+std::unique_ptr<CompileBackend> InProcessBackend(const NvrtcTable* nvrtc);
+
+// `command` starts a process that calls RunCompileHelper. One helper per compilation at a time; they
+// are reused. One that takes longer than `limit` for a kernel is killed.
+std::unique_ptr<CompileBackend> HelperBackend(std::vector<std::string> command,
+                                              absl::Duration limit);
+
+}  // namespace gemmd::jit
+
+#endif  // GEMMD_KERNELS_JIT_COMPILE_BACKEND_H_

@@ -1,0 +1,72 @@
+#include "kernels/jit/compile_helper.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "kernels/base/status.h"
+#include "kernels/jit/compiler.h"
+#include "kernels/jit/embedded_sources.h"
+#include "kernels/jit/helper_protocol.h"
+
+namespace gemmd::jit {
+namespace {
+
+HelperMessage Hello(const absl::StatusOr<const NvrtcTable*>& nvrtc) {
+  return {kHelperHello, EmbeddedSourcesDigest(), nvrtc.ok() ? CompilerName(**nvrtc) : "",
+          std::string(nvrtc.status().message())};
+}
+
+HelperMessage Answer(const absl::StatusOr<CompiledKernel>& kernel) {
+  const absl::Status status = kernel.status();
+  HelperMessage answer = {absl::StrCat(static_cast<int>(status.code())),
+                          ReasonOf(status),
+                          std::string(status.message()),
+                          "",
+                          "",
+                          "",
+                          ""};
+  if (!kernel.ok()) return answer;
+  answer[3] = kernel->lowered_name;
+  answer[4] = kernel->log;
+  answer[5] = kernel->usage;
+  answer[6].assign(reinterpret_cast<const char*>(kernel->cubin.data()), kernel->cubin.size());
+  return answer;
+}
+
+absl::StatusOr<CompiledKernel> Serve(const HelperMessage& request,
+                                     const absl::StatusOr<const NvrtcTable*>& nvrtc) {
+  if (!nvrtc.ok()) return nvrtc.status();
+  return Compile({request[0], request[1], request[2], request[3]}, **nvrtc);
+}
+
+// A terminal's or a container's signals are for the daemon, which drains and then closes the socket.
+void LeaveSignalsToTheDaemon() {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, SIG_IGN);
+  sigset_t alarm_only;
+  sigemptyset(&alarm_only);
+  sigaddset(&alarm_only, SIGALRM);
+  sigprocmask(SIG_UNBLOCK, &alarm_only, nullptr);
+  signal(SIGALRM, SIG_DFL);
+}
+
+}  // namespace
+
+int RunCompileHelper() {
+  LeaveSignalsToTheDaemon();
+  const absl::StatusOr<const NvrtcTable*> nvrtc = LoadNvrtc();
+  if (!SendMessage(kHelperSocket, Hello(nvrtc)).ok()) return 1;
+  while (true) {
+    const auto request = ReceiveMessage(kHelperSocket, 4, absl::InfiniteFuture());
+    if (!request.ok()) return absl::IsUnavailable(request.status()) ? 0 : 1;
+    alarm(kHelperPatienceSeconds);
+    const HelperMessage answer = Answer(Serve(*request, nvrtc));
+    alarm(0);
+    if (!SendMessage(kHelperSocket, answer).ok()) return 1;
+  }
+}
+
+}  // namespace gemmd::jit

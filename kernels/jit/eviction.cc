@@ -1,0 +1,24 @@
+#include "kernels/jit/eviction.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace gemmd::jit {
+
+std::vector<std::string> ChooseVictims(std::vector<EvictionCandidate> entries, uint64_t max_bytes) {
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.last_use, a.key) < std::tie(b.last_use, b.key);
+  });
+  uint64_t total = 0;
+  for (const EvictionCandidate& entry : entries) total += entry.bytes;
+  std::vector<std::string> victims;
+  for (const EvictionCandidate& entry : entries) {
+    if (total <= max_bytes) break;
+    if (entry.loaded) continue;
+    total -= entry.bytes;
+    victims.push_back(entry.key);
+  }
+  return victims;
+}
+
+}  // namespace gemmd::jit

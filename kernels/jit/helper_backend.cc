@@ -1,0 +1,248 @@
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "kernels/base/mutex.h"
+#include "kernels/base/status.h"
+#include "kernels/jit/compile_backend.h"
+#include "kernels/jit/embedded_sources.h"
+#include "kernels/jit/helper_protocol.h"
+
+extern char** environ;
+
+namespace gemmd::jit {
+namespace {
+
+constexpr absl::Duration kStartLimit = absl::Seconds(60);  // loading NVRTC from a cold disk
+constexpr absl::Duration kIdleLimit = absl::Seconds(30);
+
+absl::Status CannotStart(absl::string_view why) {
+  return Error(absl::StatusCode::kUnavailable, "HELPER_UNAVAILABLE",
+               absl::StrCat("the compile helper does not start: ", why));
+}
+
+// "signal 11 (Segmentation fault)" or "exit code 3".
+std::string DescribeEnd(int status) {
+  if (WIFSIGNALED(status)) {
+    return absl::StrCat("signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")");
+  }
+  return absl::StrCat("exit code ", WEXITSTATUS(status));
+}
+
+// Starts `command` with `socket` as kHelperSocket and no other file but the standard streams.
+absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& command, int socket) {
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, socket, kHelperSocket);
+  posix_spawn_file_actions_addclosefrom_np(&actions, kHelperSocket + 1);
+  pid_t pid = -1;
+  const int error = posix_spawn(&pid, arguments[0], &actions, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) return CannotStart(absl::StrCat(command[0], ": ", std::strerror(error)));
+  return pid;
+}
+
+// One helper process. Destruction kills and reaps it.
+class Helper {
+ public:
+  Helper(pid_t pid, int socket) : pid_(pid), socket_(socket) {}
+  ~Helper() { (void)End(); }
+  Helper(const Helper&) = delete;
+  Helper& operator=(const Helper&) = delete;
+
+  static absl::StatusOr<std::unique_ptr<Helper>> Start(const std::vector<std::string>& command) {
+    int sockets[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) {
+      return CannotStart(std::strerror(errno));
+    }
+    // dup2 onto itself would keep O_CLOEXEC.
+    const int theirs = fcntl(sockets[1], F_DUPFD_CLOEXEC, kHelperSocket + 1);
+    close(sockets[1]);
+    const absl::StatusOr<pid_t> pid = Spawn(command, theirs);
+    close(theirs);
+    if (!pid.ok()) {
+      close(sockets[0]);
+      return pid.status();
+    }
+    auto helper = std::make_unique<Helper>(*pid, sockets[0]);
+    GEMMD_RETURN_IF_ERROR(helper->Greet());
+    return helper;
+  }
+
+  const std::string& compiler() const { return compiler_; }
+  const std::string& problem() const { return problem_; }  // why there is no compiler
+  absl::Time idle_since = absl::Now();
+
+  absl::StatusOr<CompiledKernel> Compile(const KernelSource& source, absl::Duration limit) {
+    absl::Status sent = SendMessage(
+        socket_, {source.program, source.name_expression, source.architecture, source.label});
+    if (!sent.ok()) return Crashed(source, sent, limit);
+    const auto answer = ReceiveMessage(socket_, 7, absl::Now() + limit);
+    if (!answer.ok()) return Crashed(source, answer.status(), limit);
+    int code = 0;
+    if (!absl::SimpleAtoi((*answer)[0], &code)) {
+      return Crashed(source, absl::DataLossError("no status"), limit);
+    }
+    if (code != 0) {
+      return Error(static_cast<absl::StatusCode>(code), (*answer)[1], (*answer)[2]);
+    }
+    return Assemble(source, *answer);
+  }
+
+ private:
+  absl::Status Greet() {
+    const auto hello = ReceiveMessage(socket_, 4, absl::Now() + kStartLimit);
+    if (!hello.ok()) {
+      return CannotStart(absl::StrCat(hello.status().message(), ", ended by ", End()));
+    }
+    if ((*hello)[0] != kHelperHello || (*hello)[1] != EmbeddedSourcesDigest()) {
+      return CannotStart("it is of another build of gemmd");
+    }
+    compiler_ = (*hello)[2];
+    problem_ = (*hello)[3];
+    return absl::OkStatus();
+  }
+
+  CompiledKernel Assemble(const KernelSource& source, const HelperMessage& answer) const {
+    CompiledKernel kernel;
+    kernel.lowered_name = answer[3];
+    kernel.log = answer[4];
+    kernel.usage = answer[5];
+    kernel.cubin.resize(answer[6].size());
+    std::memcpy(kernel.cubin.data(), answer[6].data(), answer[6].size());
+    kernel.key = KernelKey(source, compiler_);
+    kernel.architecture = source.architecture;
+    kernel.compiler = compiler_;
+    kernel.label = source.label.empty() ? source.name_expression : source.label;
+    return kernel;
+  }
+
+  absl::Status Crashed(const KernelSource& source, const absl::Status& cause,
+                       absl::Duration limit) {
+    const bool late = absl::IsDeadlineExceeded(cause);
+    const std::string end = End();
+    return Error(
+        absl::StatusCode::kInternal, "COMPILER_CRASHED",
+        absl::StrCat("the compiler of ", source.name_expression, " for ", source.architecture,
+                     late ? absl::StrCat(" took longer than ", absl::FormatDuration(limit))
+                          : absl::StrCat(" died: ", end)));
+  }
+
+  std::string End() {
+    if (pid_ < 0) return "";
+    close(socket_);
+    int status = 0;
+    // A helper whose parent closed leaves by itself; one that hangs does not.
+    const absl::Time patience = absl::Now() + absl::Milliseconds(20);
+    while (waitpid(pid_, &status, WNOHANG) == 0) {
+      if (absl::Now() > patience) kill(pid_, SIGKILL);
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    pid_ = -1;
+    return DescribeEnd(status);
+  }
+
+  pid_t pid_;
+  const int socket_;
+  std::string compiler_;
+  std::string problem_;
+};
+
+class Helpers : public CompileBackend {
+ public:
+  Helpers(std::vector<std::string> command, absl::Duration limit)
+      : command_(std::move(command)), limit_(limit) {}
+
+  absl::StatusOr<std::string> Identity() override {
+    {
+      MutexLock lock(mutex_);
+      if (!compiler_.empty()) return compiler_;
+    }
+    // Not remembered when there is none: NVRTC may be installed while the daemon runs.
+    GEMMD_ASSIGN_OR_RETURN(std::unique_ptr<Helper> helper, Take());
+    if (helper->compiler().empty()) {
+      return Error(absl::StatusCode::kUnavailable, "NVRTC_MISSING", helper->problem());
+    }
+    std::string compiler = helper->compiler();
+    PutBack(std::move(helper));
+    return compiler;
+  }
+
+  absl::StatusOr<CompiledKernel> Compile(const KernelSource& source,
+                                         const std::string& compiler) override {
+    GEMMD_RETURN_IF_ERROR(CheckArchitecture(source.architecture));
+    GEMMD_ASSIGN_OR_RETURN(std::unique_ptr<Helper> helper, Take());
+    if (helper->compiler() != compiler) return Changed(*helper, compiler);
+    absl::StatusOr<CompiledKernel> kernel = helper->Compile(source, limit_);
+    if (ReasonOf(kernel.status()) != "COMPILER_CRASHED") PutBack(std::move(helper));
+    return kernel;
+  }
+
+  void Rest() override {
+    std::vector<std::unique_ptr<Helper>> old;
+    MutexLock lock(mutex_);
+    for (auto& helper : idle_) {
+      if (absl::Now() - helper->idle_since > kIdleLimit) old.push_back(std::move(helper));
+    }
+    std::erase(idle_, nullptr);
+  }
+
+ private:
+  absl::StatusOr<std::unique_ptr<Helper>> Take() {
+    {
+      MutexLock lock(mutex_);
+      if (!idle_.empty()) {
+        std::unique_ptr<Helper> helper = std::move(idle_.back());
+        idle_.pop_back();
+        return helper;
+      }
+    }
+    return Helper::Start(command_);
+  }
+
+  void PutBack(std::unique_ptr<Helper> helper) {
+    helper->idle_since = absl::Now();
+    MutexLock lock(mutex_);
+    compiler_ = helper->compiler();
+    idle_.push_back(std::move(helper));
+  }
+
+  absl::Status Changed(const Helper& helper, const std::string& expected) {
+    std::vector<std::unique_ptr<Helper>> old;
+    MutexLock lock(mutex_);
+    compiler_ = helper.compiler();
+    old.swap(idle_);
+    return Error(absl::StatusCode::kUnavailable, "COMPILER_CHANGED",
+                 absl::StrCat("NVRTC is now '", helper.compiler(), "', no longer '", expected,
+                              "'; ask again"));
+  }
+
+  const std::vector<std::string> command_;
+  const absl::Duration limit_;
+  Mutex mutex_;
+  std::string compiler_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Helper>> idle_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+std::unique_ptr<CompileBackend> HelperBackend(std::vector<std::string> command,
+                                              absl::Duration limit) {
+  return std::make_unique<Helpers>(std::move(command), limit);
+}
+
+}  // namespace gemmd::jit

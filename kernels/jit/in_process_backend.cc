@@ -1,0 +1,35 @@
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status.h"
+#include "kernels/jit/compile_backend.h"
+
+namespace gemmd::jit {
+namespace {
+
+class InProcess : public CompileBackend {
+ public:
+  explicit InProcess(const NvrtcTable* nvrtc) : nvrtc_(nvrtc) {}
+
+  absl::StatusOr<std::string> Identity() override {
+    GEMMD_ASSIGN_OR_RETURN(const NvrtcTable* nvrtc, Table());
+    return CompilerName(*nvrtc);
+  }
+  absl::StatusOr<CompiledKernel> Compile(const KernelSource& source, const std::string&) override {
+    GEMMD_ASSIGN_OR_RETURN(const NvrtcTable* nvrtc, Table());
+    return jit::Compile(source, *nvrtc);
+  }
+
+ private:
+  absl::StatusOr<const NvrtcTable*> Table() const {
+    if (nvrtc_ != nullptr) return nvrtc_;
+    return LoadNvrtc();
+  }
+  const NvrtcTable* const nvrtc_;
+};
+
+}  // namespace
+
+std::unique_ptr<CompileBackend> InProcessBackend(const NvrtcTable* nvrtc) {
+  return std::make_unique<InProcess>(nvrtc);
+}
+
+}  // namespace gemmd::jit

@@ -1,0 +1,258 @@
+#include "kernels/kernel_store.h"
+
+#include <algorithm>
+#include <atomic>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "kernels/base/mutex.h"
+#include "kernels/base/status.h"
+#include "kernels/jit/bundle.h"
+#include "kernels/jit/compile_helper.h"
+#include "kernels/jit/kernel_cache.h"
+#include "kernels/layer_programs.h"
+
+namespace gemmd {
+namespace {
+
+absl::Status NoDirectory() {
+  return Error(absl::StatusCode::kFailedPrecondition, "NO_CACHE_DIRECTORY",
+               "the kernel cache has no directory: kernels live in memory only");
+}
+
+// Programs to compile, each once; and the layers that have no kernel.
+struct PrewarmWork {
+  std::vector<jit::KernelSource> programs;
+  std::vector<PrewarmStep> impossible;
+};
+
+void AddPrograms(std::vector<jit::KernelSource> programs, std::set<std::string>& seen,
+                 PrewarmWork& work) {
+  for (jit::KernelSource& program : programs) {
+    const std::string identity =
+        absl::StrCat(program.architecture, "\n", program.name_expression, "\n", program.program);
+    if (seen.insert(identity).second) work.programs.push_back(std::move(program));
+  }
+}
+
+absl::StatusOr<PrewarmWork> PlanPrewarm(const std::vector<PrewarmLayer>& layers,
+                                        const std::vector<std::string>& architectures) {
+  PrewarmWork work;
+  std::set<std::string> seen;
+  for (const std::string& architecture : architectures) {
+    GEMMD_RETURN_IF_ERROR(jit::CheckArchitecture(architecture));
+    bool any = false;
+    for (const PrewarmLayer& layer : layers) {
+      auto programs = LayerPrograms(layer.spec, layer.shape, architecture);
+      if (programs.ok()) {
+        any = true;
+        AddPrograms(*std::move(programs), seen, work);
+        continue;
+      }
+      PrewarmStep step;
+      step.architecture = architecture;
+      step.kernel =
+          absl::StrCat("layer ", layer.shape.experts, "x", layer.shape.n, "x", layer.shape.k);
+      step.outcome = PrewarmOutcome::kNoKernel;
+      step.message = std::string(programs.status().message());
+      work.impossible.push_back(std::move(step));
+    }
+    if (any) AddPrograms(MoePrograms(architecture), seen, work);
+  }
+  return work;
+}
+
+// Counts steps and passes them on one at a time.
+class Reporter {
+ public:
+  Reporter(int total, const std::function<bool(const PrewarmStep&)>& progress)
+      : total_(total), progress_(progress) {}
+
+  void Report(PrewarmStep step) {
+    MutexLock lock(mutex_);
+    step.done = ++done_;
+    step.total = total_;
+    if (!cancelled_ && !progress_(step)) cancelled_ = true;
+  }
+  bool cancelled() const { return cancelled_; }
+
+ private:
+  const int total_;
+  const std::function<bool(const PrewarmStep&)>& progress_;
+  Mutex mutex_;
+  int done_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<bool> cancelled_{false};
+};
+
+PrewarmStep CompileOne(jit::KernelCache& cache, const jit::KernelSource& program,
+                       const Reporter& reporter) {
+  jit::KernelOrigin origin = jit::KernelOrigin::kCompiled;
+  const absl::Time start = absl::Now();
+  const auto kernel = cache.GetOrCompile(
+      program, jit::CompileRequest{.priority = jit::CompilePriority::kPrewarm,
+                                   .cancelled = [&] { return reporter.cancelled(); },
+                                   .origin = &origin});
+  PrewarmStep step;
+  step.kernel = program.label;
+  step.architecture = program.architecture;
+  step.took = absl::Now() - start;
+  if (!kernel.ok()) {
+    step.outcome = PrewarmOutcome::kFailed;
+    step.message = std::string(kernel.status().message());
+  } else if (origin == jit::KernelOrigin::kCompiled) {
+    step.outcome = PrewarmOutcome::kCompiled;
+  }
+  return step;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<KernelStore>> KernelStore::Open(const KernelStoreOptions& options) {
+  GEMMD_ASSIGN_OR_RETURN(
+      std::shared_ptr<jit::KernelCache> cache,
+      jit::KernelCache::Open(jit::KernelCacheOptions{.directory = options.directory,
+                                                     .max_bytes = options.max_bytes,
+                                                     .helper = options.compile_helper}));
+  return std::shared_ptr<KernelStore>(new KernelStore(std::move(cache)));
+}
+
+absl::Status KernelStore::Prewarm(const std::vector<PrewarmLayer>& layers,
+                                  const std::vector<std::string>& architectures,
+                                  const std::function<bool(const PrewarmStep&)>& progress) {
+  GEMMD_ASSIGN_OR_RETURN(const PrewarmWork work, PlanPrewarm(layers, architectures));
+  if (!work.programs.empty()) GEMMD_RETURN_IF_ERROR(cache_->Compiler().status());
+  Reporter reporter(static_cast<int>(work.programs.size() + work.impossible.size()), progress);
+  for (const PrewarmStep& step : work.impossible) reporter.Report(step);
+  std::atomic<size_t> next{0};
+  const auto run = [&] {
+    for (size_t i = next++; i < work.programs.size() && !reporter.cancelled(); i = next++) {
+      reporter.Report(CompileOne(*cache_, work.programs[i], reporter));
+    }
+  };
+  std::vector<std::thread> threads;
+  const size_t others =
+      std::min(work.programs.size(), static_cast<size_t>(jit::UsableProcessors()));
+  for (size_t i = 1; i < others; ++i) threads.emplace_back(run);
+  run();
+  for (std::thread& thread : threads) thread.join();
+  if (reporter.cancelled()) return absl::CancelledError("the prewarm was cancelled");
+  return absl::OkStatus();
+}
+
+StoredKernel KernelStore::Describe(const std::string& key, uint64_t bytes, bool loaded) const {
+  StoredKernel stored;
+  stored.key = key;
+  stored.bytes = bytes;
+  stored.loaded = loaded;
+  const absl::StatusOr<jit::CompiledKernel> kernel = cache_->disk()->Read(key);
+  if (!kernel.ok()) {
+    stored.problem = std::string(kernel.status().message());
+    return stored;
+  }
+  stored.kernel = kernel->label;
+  stored.architecture = kernel->architecture;
+  stored.compiler = kernel->compiler;
+  stored.usage = kernel->usage;
+  return stored;
+}
+
+absl::StatusOr<std::vector<StoredKernel>> KernelStore::List(const KernelFilter& filter) const {
+  if (cache_->disk() == nullptr) return NoDirectory();
+  std::string compiler;
+  if (filter.other_compilers) {
+    GEMMD_ASSIGN_OR_RETURN(compiler, cache_->Compiler());
+  }
+  std::vector<StoredKernel> kernels;
+  for (const jit::DiskTier::Listed& entry : cache_->disk()->List()) {
+    if (!absl::StartsWith(entry.key, filter.key_prefix)) continue;
+    StoredKernel kernel = Describe(entry.key, entry.bytes, entry.loaded);
+    if (!filter.architecture.empty() && kernel.architecture != filter.architecture) continue;
+    if (filter.other_compilers && kernel.compiler == compiler) continue;
+    kernels.push_back(std::move(kernel));
+  }
+  return kernels;
+}
+
+absl::StatusOr<VerifyResult> KernelStore::Verify() {
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<StoredKernel> kernels, List({}));
+  VerifyResult result;
+  for (const StoredKernel& kernel : kernels) {
+    ++result.checked;
+    if (kernel.problem.empty()) continue;
+    // Under the key's lock: without it another process may have replaced the entry since.
+    const jit::KeyLock lock = cache_->disk()->TryLock(kernel.key);
+    if (lock.state() == jit::KeyLock::State::kBusy) continue;
+    if (!absl::IsDataLoss(cache_->disk()->Read(kernel.key).status())) continue;
+    cache_->disk()->Drop(kernel.key);
+    result.dropped.push_back(kernel);
+  }
+  return result;
+}
+
+absl::StatusOr<RemovedKernels> KernelStore::Purge(const KernelFilter& filter) {
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<StoredKernel> kernels, List(filter));
+  RemovedKernels removed;
+  for (const StoredKernel& kernel : kernels) {
+    cache_->disk()->Drop(kernel.key);
+    ++removed.entries;
+    removed.bytes += kernel.bytes;
+  }
+  cache_->ForgetFailures();
+  return removed;
+}
+
+absl::StatusOr<std::string> KernelStore::Export(const KernelFilter& filter) const {
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<StoredKernel> kernels, List(filter));
+  std::vector<std::string> entries;
+  for (const StoredKernel& kernel : kernels) {
+    absl::StatusOr<std::string> bytes = cache_->disk()->ReadBytes(kernel.key);
+    if (bytes.ok()) entries.push_back(*std::move(bytes));
+  }
+  return jit::EncodeBundle(entries);
+}
+
+absl::StatusOr<ImportResult> KernelStore::Import(const std::string& bundle) {
+  jit::DiskTier* const disk = cache_->disk();
+  if (disk == nullptr) return NoDirectory();
+  GEMMD_ASSIGN_OR_RETURN(const auto entries, jit::DecodeBundle(bundle));
+  const std::string compiler = cache_->Compiler().value_or("");
+  ImportResult result;
+  for (const auto& [key, bytes] : entries) {
+    if (disk->ReadBytes(key).ok()) {
+      ++result.present;
+      continue;
+    }
+    GEMMD_RETURN_IF_ERROR(disk->WriteBytes(key, bytes));
+    disk->Used(key, /*keep=*/false);
+    ++result.imported;
+    const auto kernel = disk->Read(key);
+    if (kernel.ok() && kernel->compiler != compiler) ++result.other_compiler;
+  }
+  (void)disk->Evict();
+  return result;
+}
+
+KernelStoreStats KernelStore::stats() const {
+  const jit::CacheStats from = cache_->stats();
+  KernelStoreStats stats;
+  stats.memory_hits = from.memory_hits;
+  stats.disk_hits = from.disk_hits;
+  stats.compilations = from.compilations;
+  stats.failed_compilations = from.failed_compilations;
+  stats.dropped_entries = from.damaged_entries + from.stale_entries + from.foreign_entries;
+  stats.write_failures = from.write_failures;
+  stats.evicted_entries = from.evicted_entries;
+  stats.disk_bytes = from.disk_bytes;
+  stats.queued = from.queued;
+  stats.compile_time = from.compile_time;
+  stats.warning = from.warning;
+  return stats;
+}
+
+int RunCompileHelper() { return jit::RunCompileHelper(); }
+
+}  // namespace gemmd

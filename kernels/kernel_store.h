@@ -1,0 +1,138 @@
+// What    The node's kernel cache as operators see it: fill it ahead of use, look at it, check it,
+//         carry it elsewhere. Works without a GPU and without a driver.
+//           auto store = KernelStore::Open({.directory = directory});   // one per node
+//           GpuKernels kernels(driver, "sm_90a", store->cache());
+// Errors  Prewarm: InvalidArgument BAD_ARCHITECTURE, Unavailable NVRTC_MISSING, Cancelled. A layer
+//         or kernel that cannot be built is no error: its step says so. FailedPrecondition
+//         NO_CACHE_DIRECTORY: the cache lives in memory only. Import: DataLoss BUNDLE_DAMAGED
+//         (nothing is taken), Unavailable CACHE_WRITE.
+// Threads Every method is thread-safe. Prewarm, Verify, Export and Import take seconds.
+#ifndef GEMMD_KERNELS_KERNEL_STORE_H_
+#define GEMMD_KERNELS_KERNEL_STORE_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kernels/contract/quant_spec.h"
+
+namespace gemmd {
+
+namespace jit {
+class KernelCache;
+}
+
+struct KernelStoreOptions {
+  std::filesystem::path directory = {};  // empty = memory only
+  uint64_t max_bytes = 0;                // on disk; 0 = no limit
+  // Command line of a process that calls RunCompileHelper. Empty: compile in this process.
+  std::vector<std::string> compile_helper = {};
+};
+
+struct PrewarmLayer {
+  QuantSpec spec;
+  LayerShape shape;
+  friend bool operator==(const PrewarmLayer&, const PrewarmLayer&) = default;
+};
+
+enum class PrewarmOutcome : uint8_t { kCached, kCompiled, kFailed, kNoKernel };
+
+// One kernel of a prewarm that is done, or (kNoKernel) one layer that has none.
+struct PrewarmStep {
+  int done = 0;
+  int total = 0;
+  std::string kernel;
+  std::string architecture;
+  PrewarmOutcome outcome = PrewarmOutcome::kCached;
+  std::string message;  // of kFailed and kNoKernel
+  absl::Duration took;
+};
+
+struct StoredKernel {
+  std::string key;
+  std::string kernel;  // its name
+  std::string architecture;
+  std::string compiler;
+  std::string usage;  // registers, stack, spills, shared memory, as the compiler tells
+  uint64_t bytes = 0;
+  bool loaded = false;  // by a living process of this node
+  std::string problem;  // why the entry cannot be used; empty = whole
+};
+
+// Entries that match all that is given.
+struct KernelFilter {
+  std::string key_prefix = {};
+  std::string architecture = {};
+  bool other_compilers = false;  // only those that this machine's compiler did not make
+};
+
+struct VerifyResult {
+  int checked = 0;
+  std::vector<StoredKernel> dropped;
+};
+
+struct RemovedKernels {
+  int entries = 0;
+  uint64_t bytes = 0;
+};
+
+struct ImportResult {
+  int imported = 0;
+  int present = 0;         // were there already
+  int other_compiler = 0;  // of these, made by another compiler: used only where there is none
+};
+
+struct KernelStoreStats {
+  uint64_t memory_hits = 0;
+  uint64_t disk_hits = 0;
+  uint64_t compilations = 0;
+  uint64_t failed_compilations = 0;
+  uint64_t dropped_entries = 0;
+  uint64_t write_failures = 0;
+  uint64_t evicted_entries = 0;
+  uint64_t disk_bytes = 0;
+  uint64_t queued = 0;
+  absl::Duration compile_time;
+  std::string warning;  // what is wrong with the directory
+};
+
+class KernelStore {
+ public:
+  static absl::StatusOr<std::shared_ptr<KernelStore>> Open(const KernelStoreOptions& options);
+
+  const std::shared_ptr<jit::KernelCache>& cache() const { return cache_; }
+
+  // Compiles every kernel that the layers need on the architectures, least urgent first in line.
+  // `progress` is called from several threads, one at a time, and returns false to cancel.
+  absl::Status Prewarm(const std::vector<PrewarmLayer>& layers,
+                       const std::vector<std::string>& architectures,
+                       const std::function<bool(const PrewarmStep&)>& progress);
+
+  // Most recently used first.
+  absl::StatusOr<std::vector<StoredKernel>> List(const KernelFilter& filter) const;
+  // Reads every entry and drops what is damaged or of another schema.
+  absl::StatusOr<VerifyResult> Verify();
+  absl::StatusOr<RemovedKernels> Purge(const KernelFilter& filter);
+  absl::StatusOr<std::string> Export(const KernelFilter& filter) const;
+  absl::StatusOr<ImportResult> Import(const std::string& bundle);
+
+  KernelStoreStats stats() const;
+
+ private:
+  explicit KernelStore(std::shared_ptr<jit::KernelCache> cache) : cache_(std::move(cache)) {}
+  StoredKernel Describe(const std::string& key, uint64_t bytes, bool loaded) const;
+
+  const std::shared_ptr<jit::KernelCache> cache_;
+};
+
+// Body of a process that compiles for its parent. Returns its exit code.
+int RunCompileHelper();
+
+}  // namespace gemmd
+
+#endif  // GEMMD_KERNELS_KERNEL_STORE_H_

@@ -1,0 +1,54 @@
+#include "kernels/jit/bundle.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/base/status.h"
+#include "kernels/jit/cache_entry.h"
+
+namespace gemmd::jit {
+namespace {
+
+std::string Entry(char key) {
+  CompiledKernel kernel;
+  kernel.key = std::string(64, key);
+  kernel.cubin = {std::byte{1}, std::byte{2}};
+  kernel.lowered_name = "name";
+  return EncodeEntry(kernel);
+}
+
+void ExpectDamaged(const std::string& bundle, const std::string& what) {
+  EXPECT_EQ(ReasonOf(DecodeBundle(bundle).status()), "BUNDLE_DAMAGED") << what;
+}
+
+TEST(BundleTest, RoundTripKeepsEveryEntryAndTheirOrder) {
+  const auto entries = DecodeBundle(EncodeBundle({Entry('b'), Entry('a')}));
+  ASSERT_TRUE(entries.ok()) << entries.status();
+  ASSERT_EQ(entries->size(), 2);
+  EXPECT_EQ((*entries)[0].first, std::string(64, 'b'));
+  EXPECT_EQ((*entries)[1].second, Entry('a'));
+}
+
+TEST(BundleTest, EmptyBundleIsWhole) { EXPECT_TRUE(DecodeBundle(EncodeBundle({}))->empty()); }
+
+TEST(BundleTest, EveryTruncationAndEveryFlippedBitIsDamage) {
+  const std::string bundle = EncodeBundle({Entry('a')});
+  for (size_t size = 0; size < bundle.size(); ++size) {
+    ExpectDamaged(bundle.substr(0, size), "size " + std::to_string(size));
+  }
+  for (size_t bit = 0; bit < 8 * bundle.size(); ++bit) {
+    std::string changed = bundle;
+    changed[bit / 8] ^= static_cast<char>(1 << bit % 8);
+    ExpectDamaged(changed, "bit " + std::to_string(bit));
+  }
+  ExpectDamaged(bundle + '\0', "one byte more");
+}
+
+TEST(BundleTest, WholeBundleWithADamagedEntryIsRefused) {
+  std::string entry = Entry('a');
+  entry.back() ^= 1;
+  ExpectDamaged(EncodeBundle({Entry('b'), entry}), "entry");
+  ExpectDamaged(EncodeBundle({"no entry at all"}), "text");
+}
+
+}  // namespace
+}  // namespace gemmd::jit

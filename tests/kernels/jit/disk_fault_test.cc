@@ -1,0 +1,124 @@
+// What the disk can do to a cache: be full, die in the middle, lie on a network, hold foreign things.
+#include <gmock/gmock.h>
+
+#include <cerrno>
+
+#include "kernels/jit/cache_entry.h"
+#include "tests/kernels/jit/cache_fixture.h"
+
+namespace gemmd::jit {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+ssize_t NoSpace(int, const void*, size_t) {
+  errno = ENOSPC;
+  return -1;
+}
+int NoInode(const char*, int, mode_t) {
+  errno = EDQUOT;
+  return -1;
+}
+long Nfs(const char*) { return 0x6969; }
+
+class DiskFaultTest : public CacheFixture {
+ protected:
+  std::unique_ptr<KernelCache> OpenWith(const FileCalls& files) {
+    return *KernelCache::Open({.directory = directory_, .files = &files});
+  }
+  // Puts `kernel` in the place of the entry that ScaleKernel(2) asks for.
+  void Plant(CompiledKernel kernel) {
+    kernel.key = KernelKey(ScaleKernel(2), *real_nvrtc);
+    WriteEntry(2, EncodeEntry(kernel));
+  }
+  CompiledKernel Real() { return **Get(*Open()); }
+};
+
+TEST_F(DiskFaultTest, FullDiskCostsTheFileNotTheKernel) {
+  FileCalls full = SystemFileCalls();
+  full.write = &NoSpace;
+  const auto cache = OpenWith(full);
+  ASSERT_TRUE(Get(*cache).ok());
+  ASSERT_TRUE(Get(*cache).ok());
+  const CacheStats stats = cache->stats();
+  EXPECT_EQ(stats.compilations, 1);
+  EXPECT_EQ(stats.memory_hits, 1);
+  EXPECT_EQ(stats.write_failures, 1);
+  EXPECT_THAT(stats.warning, HasSubstr("No space left"));
+  EXPECT_EQ(FilesWith(".tmp") + FilesWith(".kernel"), 0);
+}
+
+TEST_F(DiskFaultTest, QuotaOfFilesCostsTheFileNotTheKernel) {
+  FileCalls full = SystemFileCalls();
+  full.open = [](const char* path, int flags, mode_t mode) {
+    return (flags & O_CREAT) != 0 ? NoInode(path, flags, mode)
+                                  : SystemFileCalls().open(path, flags, mode);
+  };
+  const auto cache = OpenWith(full);
+  EXPECT_TRUE(Get(*cache).ok());
+  EXPECT_EQ(cache->stats().write_failures, 1);
+}
+
+TEST_F(DiskFaultTest, NetworkFileSystemIsWarnedAbout) {
+  FileCalls network = SystemFileCalls();
+  network.file_system_type = &Nfs;
+  EXPECT_THAT(OpenWith(network)->stats().warning, HasSubstr("NFS"));
+  EXPECT_EQ(Open()->stats().warning, "");
+}
+
+TEST_F(DiskFaultTest, EntryOfAnotherArchitectureIsDroppedCountedAndRebuilt) {
+  CompiledKernel foreign = Real();
+  foreign.architecture = "sm_80";
+  Plant(foreign);
+  const auto cache = Open();
+  EXPECT_EQ((*Get(*cache))->architecture, "sm_90a");
+  EXPECT_EQ(cache->stats().foreign_entries, 1);
+  EXPECT_EQ(cache->stats().compilations, 1);
+}
+
+TEST_F(DiskFaultTest, EntryOfAnotherCompilerIsDroppedCountedAndRebuilt) {
+  CompiledKernel foreign = Real();
+  foreign.compiler = "12.8 feed";
+  Plant(foreign);
+  const auto cache = Open();
+  ASSERT_TRUE(Get(*cache).ok());
+  EXPECT_EQ(cache->stats().foreign_entries, 1);
+  EXPECT_EQ(cache->stats().compilations, 1);
+}
+
+TEST_F(DiskFaultTest, EntryOfAnotherSchemaIsDroppedCountedAndRebuilt) {
+  ASSERT_TRUE(Get(*Open()).ok());
+  std::string bytes = ReadEntry(2);
+  bytes[8] = 1;
+  WriteEntry(2, bytes);
+  const auto cache = Open();
+  ASSERT_TRUE(Get(*cache).ok());
+  EXPECT_EQ(cache->stats().stale_entries, 1);
+  EXPECT_EQ(cache->stats().damaged_entries, 0);
+  EXPECT_EQ(cache->stats().compilations, 1);
+}
+
+// create, half a write, write, sync, rename, sync of the directory: the probe dies by SIGKILL before
+// (or in the middle of) its Nth call.
+TEST_F(DiskFaultTest, KillAtEveryStepOfPublishingLeavesAWholeEntryOrNone) {
+  int survived = 0;
+  for (int step = 1; step <= 7; ++step) {
+    fs::remove_all(directory_);
+    Probe writer("crash", directory_, std::to_string(step));
+    writer.Start();
+    const bool died = writer.Wait() != 0;
+    survived += !died;
+    const bool published = FilesWith(".kernel") == 1;
+    const auto cache = Open();
+    EXPECT_EQ(FilesWith(".tmp") + FilesWith(".lock") + FilesWith(".loaded"), 0) << step;
+    ASSERT_TRUE(Get(*cache).ok()) << step;
+    EXPECT_EQ(cache->stats().disk_hits, published ? 1 : 0) << step;
+    EXPECT_EQ(cache->stats().compilations, published ? 0 : 1) << step;
+    EXPECT_EQ(cache->stats().damaged_entries, 0) << step;
+  }
+  EXPECT_EQ(survived, 1) << "the last step lies behind the end of publishing";
+}
+
+}  // namespace
+}  // namespace gemmd::jit

@@ -1,0 +1,64 @@
+// A compiler that does what a test's program says: CRASH, HANG, REJECT, or a "cubin" that echoes it.
+// FAKE_NVRTC_VERSION (for example 12.9) is what it says it is.
+#include <nvrtc.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+struct _nvrtcProgram {
+  std::string source;
+};
+
+extern "C" {
+
+nvrtcResult nvrtcVersion(int* major, int* minor) {
+  const char* version = std::getenv("FAKE_NVRTC_VERSION");
+  return version != nullptr && std::sscanf(version, "%d.%d", major, minor) == 2
+             ? NVRTC_SUCCESS
+             : NVRTC_ERROR_INVALID_INPUT;
+}
+const char* nvrtcGetErrorString(nvrtcResult) { return "an error of the fake"; }
+nvrtcResult nvrtcCreateProgram(nvrtcProgram* program, const char* source, const char*, int,
+                               const char* const*, const char* const*) {
+  *program = new _nvrtcProgram{source};
+  return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcDestroyProgram(nvrtcProgram* program) {
+  delete *program;
+  return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcAddNameExpression(nvrtcProgram, const char*) { return NVRTC_SUCCESS; }
+nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
+  if (program->source == "CRASH") {
+    signal(SIGSEGV, SIG_DFL);  // a sanitizer would catch it
+    raise(SIGSEGV);
+  }
+  while (program->source == "HANG") pause();
+  return program->source == "REJECT" ? NVRTC_ERROR_COMPILATION : NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram, size_t* size) {
+  *size = sizeof("the log");
+  return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcGetProgramLog(nvrtcProgram, char* log) {
+  std::memcpy(log, "the log", sizeof("the log"));
+  return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcGetLoweredName(nvrtcProgram, const char* expression, const char** name) {
+  *name = expression;
+  return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcGetCUBINSize(nvrtcProgram program, size_t* size) {
+  *size = program->source.size();
+  return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcGetCUBIN(nvrtcProgram program, char* cubin) {
+  std::memcpy(cubin, program->source.data(), program->source.size());
+  return NVRTC_SUCCESS;
+}
+
+}  // extern "C"

@@ -1,0 +1,139 @@
+// Compiling in helper processes, with a compiler that crashes, hangs, is missing or changes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "kernels/base/status.h"
+#include "kernels/jit/kernel_cache.h"
+
+namespace gemmd::jit {
+namespace {
+
+using ::testing::HasSubstr;
+
+class HelperBackendTest : public ::testing::Test {
+ protected:
+  void SetUp() override { UseCompiler("13.7"); }
+  void TearDown() override {
+    unsetenv("GEMMD_NVRTC");
+    unsetenv("FAKE_NVRTC_VERSION");
+  }
+  static void UseCompiler(const char* version) {
+    setenv("GEMMD_NVRTC", GEMMD_FAKE_NVRTC, 1);
+    setenv("FAKE_NVRTC_VERSION", version, 1);
+  }
+  static std::unique_ptr<KernelCache> Open(absl::Duration limit = absl::Seconds(20)) {
+    return *KernelCache::Open(
+        {.helper = {GEMMD_CACHE_PROBE, "helper"}, .compile_limit = limit, .workers = 2});
+  }
+  static absl::StatusOr<std::shared_ptr<const CompiledKernel>> Get(KernelCache& cache,
+                                                                   const std::string& program) {
+    return cache.GetOrCompile({program, "Kernel", "sm_90a"}, absl::InfiniteFuture());
+  }
+};
+
+TEST_F(HelperBackendTest, CompilesInAnotherProcess) {
+  const auto cache = Open();
+  const auto kernel = Get(*cache, "good");
+  ASSERT_TRUE(kernel.ok()) << kernel.status();
+  EXPECT_EQ((*kernel)->cubin.size(), 4);
+  EXPECT_EQ((*kernel)->lowered_name, "Kernel");
+  EXPECT_THAT((*kernel)->compiler, HasSubstr("13.7 "));
+  EXPECT_EQ((*kernel)->key, KernelKey({"good", "Kernel", "sm_90a"}, (*kernel)->compiler));
+}
+
+TEST_F(HelperBackendTest, CrashCostsThatKernelOnly) {
+  const auto cache = Open();
+  const auto crashed = Get(*cache, "CRASH");
+  EXPECT_EQ(crashed.status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(ReasonOf(crashed.status()), "COMPILER_CRASHED");
+  EXPECT_THAT(std::string(crashed.status().message()), HasSubstr("signal 11"));
+  EXPECT_TRUE(Get(*cache, "good").ok());
+  EXPECT_EQ(Get(*cache, "CRASH").status(), crashed.status());  // remembered
+  EXPECT_EQ(cache->stats().failed_compilations, 1);
+  cache->ForgetFailures();
+  EXPECT_FALSE(Get(*cache, "CRASH").ok());
+  EXPECT_EQ(cache->stats().failed_compilations, 2);
+}
+
+TEST_F(HelperBackendTest, HangCostsThatKernelOnlyAndEndsAtTheLimit) {
+  const auto cache = Open(absl::Milliseconds(300));
+  const absl::Time start = absl::Now();
+  const auto hung = Get(*cache, "HANG");
+  EXPECT_LT(absl::Now() - start, absl::Seconds(10));
+  EXPECT_EQ(ReasonOf(hung.status()), "COMPILER_CRASHED");
+  EXPECT_THAT(std::string(hung.status().message()), HasSubstr("took longer than"));
+  EXPECT_TRUE(Get(*cache, "good").ok());
+}
+
+TEST_F(HelperBackendTest, RejectedSourceKeepsTheLog) {
+  const auto cache = Open();
+  const auto rejected = Get(*cache, "REJECT");
+  EXPECT_EQ(ReasonOf(rejected.status()), "COMPILE_FAILED");
+  EXPECT_THAT(std::string(rejected.status().message()), HasSubstr("the log"));
+  EXPECT_EQ(Get(*cache, "REJECT").status(), rejected.status());
+  EXPECT_EQ(cache->stats().failed_compilations, 1);
+}
+
+TEST_F(HelperBackendTest, MissingCompilerIsTriedAgainLater) {
+  setenv("GEMMD_NVRTC", "/no/such/library.so", 1);
+  const auto cache = Open();
+  const auto missing = Get(*cache, "good");
+  EXPECT_EQ(ReasonOf(missing.status()), "NVRTC_MISSING");
+  EXPECT_THAT(std::string(missing.status().message()), HasSubstr("/no/such/library.so"));
+  UseCompiler("13.7");
+  EXPECT_TRUE(Get(*cache, "good").ok());
+}
+
+TEST_F(HelperBackendTest, CompilerThatIsTooOldIsRefusedWithItsVersion) {
+  UseCompiler("11.2");
+  const auto refused = Get(*Open(), "good");
+  EXPECT_EQ(ReasonOf(refused.status()), "NVRTC_MISSING");
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("version 11.2"));
+}
+
+TEST_F(HelperBackendTest, CompilerThatChangesMeanwhileIsNoticed) {
+  const auto cache = Open();
+  ASSERT_TRUE(Get(*cache, "good").ok());
+  (void)Get(*cache, "CRASH");  // its helper is gone; the next one finds the new compiler
+  UseCompiler("13.8");
+  EXPECT_EQ(ReasonOf(Get(*cache, "better").status()), "COMPILER_CHANGED");
+  const auto kernel = Get(*cache, "better");
+  ASSERT_TRUE(kernel.ok()) << kernel.status();
+  EXPECT_THAT((*kernel)->compiler, HasSubstr("13.8 "));
+}
+
+TEST_F(HelperBackendTest, HelperThatDoesNotStartIsAnErrorNotAnEnd) {
+  const auto cache = *KernelCache::Open({.helper = {"/no/such/program"}});
+  EXPECT_EQ(ReasonOf(Get(*cache, "good").status()), "HELPER_UNAVAILABLE");
+  const auto silent = *KernelCache::Open({.helper = {"/bin/true"}});
+  EXPECT_EQ(ReasonOf(Get(*silent, "good").status()), "HELPER_UNAVAILABLE");
+}
+
+TEST_F(HelperBackendTest, ManyThreadsShareFewHelpers) {
+  const auto cache = Open();
+  std::vector<std::thread> threads;
+  std::atomic<int> good{0};
+  for (int i = 0; i < 16; ++i) {
+    threads.emplace_back([&, i] { good += Get(*cache, "good" + std::to_string(i)).ok(); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(good, 16);
+}
+
+TEST_F(HelperBackendTest, PathAndHomeAreNotNeeded) {
+  const std::string path = std::getenv("PATH") != nullptr ? std::getenv("PATH") : "";
+  const std::string home = std::getenv("HOME") != nullptr ? std::getenv("HOME") : "";
+  unsetenv("PATH");
+  unsetenv("HOME");
+  EXPECT_TRUE(Get(*Open(), "good").ok());
+  setenv("PATH", path.c_str(), 1);
+  setenv("HOME", home.c_str(), 1);
+}
+
+}  // namespace
+}  // namespace gemmd::jit

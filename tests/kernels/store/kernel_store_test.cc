@@ -1,0 +1,173 @@
+#include "kernels/kernel_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+
+#include "kernels/base/status.h"
+#include "kernels/cuda/context.h"
+#include "kernels/gemm.h"
+#include "kernels/jit/kernel_cache.h"
+#include "kernels/jit/nvrtc.h"
+#include "kernels/layer_programs.h"
+#include "tests/support/fake_driver.h"
+
+namespace gemmd {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+PrewarmLayer SmallLayer(int64_t experts = 1) {
+  PrewarmLayer layer;
+  layer.spec.weight = IntegerFormat(4);
+  layer.spec.scale = kFloat16;
+  layer.spec.scale_block_k = 64;
+  layer.shape = {experts, 256, 256};
+  return layer;
+}
+
+class KernelStoreTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto nvrtc = jit::LoadNvrtc(); !nvrtc.ok()) GTEST_SKIP() << nvrtc.status();
+    std::string pattern = (fs::temp_directory_path() / "gemmd_store_XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+  }
+  void TearDown() override {
+    if (!directory_.empty()) fs::remove_all(directory_);
+  }
+  std::shared_ptr<KernelStore> Open(const std::string& name = "a") const {
+    return *KernelStore::Open({.directory = directory_ / name});
+  }
+  // Outcomes of a prewarm, counted.
+  static std::map<PrewarmOutcome, int> Prewarm(KernelStore& store,
+                                               const std::vector<PrewarmLayer>& layers,
+                                               const std::vector<std::string>& architectures) {
+    std::map<PrewarmOutcome, int> outcomes;
+    int last = 0;
+    const absl::Status status = store.Prewarm(layers, architectures, [&](const PrewarmStep& step) {
+      EXPECT_EQ(step.done, ++last);
+      EXPECT_LE(step.done, step.total);
+      ++outcomes[step.outcome];
+      return true;
+    });
+    EXPECT_TRUE(status.ok()) << status;
+    return outcomes;
+  }
+  fs::path directory_;
+};
+
+TEST_F(KernelStoreTest, PrewarmedKernelsAreThereAfterwardsAndInOtherProcesses) {
+  const size_t kernels = LayerPrograms(SmallLayer().spec, SmallLayer().shape, "sm_80")->size() + 6;
+  EXPECT_EQ(Prewarm(*Open(), {SmallLayer()}, {"sm_80"})[PrewarmOutcome::kCompiled],
+            static_cast<int>(kernels));
+  const auto store = Open();
+  EXPECT_EQ(Prewarm(*store, {SmallLayer(), SmallLayer()}, {"sm_80"})[PrewarmOutcome::kCached],
+            static_cast<int>(kernels));
+  const auto programs = LayerPrograms(SmallLayer().spec, SmallLayer().shape, "sm_80");
+  for (const jit::KernelSource& program : *programs) {
+    ASSERT_TRUE(store->cache()->GetOrCompile(program, absl::InfiniteFuture()).ok());
+  }
+  EXPECT_EQ(store->stats().compilations, 0);
+}
+
+// Prewarming and loading must agree on what a layer needs.
+TEST_F(KernelStoreTest, LoadingAPrewarmedLayerCompilesNothing) {
+  PrewarmLayer layer = SmallLayer();
+  layer.spec.scale_block_k = 128;
+  layer.shape = {1, 512, 512};
+  cuda::FakeDriver fake{{cuda::FakeGpu{.cc_major = 9}}};
+  const auto store = Open();
+  Prewarm(*store, {layer}, {"sm_90a"});
+  const uint64_t compiled = store->stats().compilations;
+  {
+    const auto context = *cuda::PrimaryContext::Retain(fake.table(), 0);
+    const cuda::ScopedContext scope(context);
+    GpuKernels kernels(fake.table(), "sm_90a", store->cache());
+    const auto plan = kernels.PlanLayer(layer.spec, layer.shape, absl::InfiniteFuture());
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_TRUE(kernels.LoadMoeKernels(absl::InfiniteFuture()).ok());
+  }
+  EXPECT_EQ(store->stats().compilations, compiled);
+}
+
+TEST_F(KernelStoreTest, ArchitectureWithoutAKernelIsAnAnswerNotAnError) {
+  const auto store = Open();
+  std::string message;
+  const absl::Status status =
+      store->Prewarm({SmallLayer()}, {"sm_75"}, [&](const PrewarmStep& step) {
+        EXPECT_EQ(step.outcome, PrewarmOutcome::kNoKernel);
+        message = step.message;
+        return true;
+      });
+  EXPECT_TRUE(status.ok());
+  EXPECT_THAT(message, HasSubstr("sm_75"));
+}
+
+TEST_F(KernelStoreTest, BadArchitectureIsRefusedBeforeAnythingIsCompiled) {
+  const auto status =
+      Open()->Prewarm({SmallLayer()}, {"sm_80", "volta"}, [](const PrewarmStep&) { return true; });
+  EXPECT_EQ(ReasonOf(status), "BAD_ARCHITECTURE");
+}
+
+TEST_F(KernelStoreTest, CancelledPrewarmStops) {
+  const auto store = Open();
+  int steps = 0;
+  const auto status = store->Prewarm({SmallLayer()}, {"sm_80"}, [&](const PrewarmStep&) {
+    ++steps;
+    return false;
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(steps, 1);
+}
+
+TEST_F(KernelStoreTest, BundleWarmsAnotherMachine) {
+  const auto first = Open("a");
+  const int kernels = Prewarm(*first, {SmallLayer(4)}, {"sm_80"})[PrewarmOutcome::kCompiled];
+  const std::string bundle = *first->Export({});
+  const auto second = Open("b");
+  EXPECT_EQ(second->Import(bundle)->imported, kernels);
+  EXPECT_EQ(second->Import(bundle)->present, kernels);
+  EXPECT_EQ(Prewarm(*second, {SmallLayer(4)}, {"sm_80"})[PrewarmOutcome::kCached], kernels);
+  std::string damaged = bundle;
+  damaged[damaged.size() / 2] ^= 1;
+  const auto third = Open("c");
+  EXPECT_EQ(ReasonOf(third->Import(damaged).status()), "BUNDLE_DAMAGED");
+  EXPECT_TRUE(third->List({})->empty());
+}
+
+TEST_F(KernelStoreTest, ListsVerifiesAndPurges) {
+  const auto store = Open();
+  const int kernels = Prewarm(*store, {SmallLayer(4)}, {"sm_80"})[PrewarmOutcome::kCompiled];
+  const auto listed = *store->List({});
+  ASSERT_EQ(listed.size(), kernels);
+  EXPECT_EQ(listed[0].architecture, "sm_80");
+  EXPECT_THAT(listed[0].usage, HasSubstr("registers"));
+  EXPECT_THAT(listed[0].compiler, HasSubstr("13."));
+  EXPECT_TRUE(store->List({.architecture = "sm_90a"})->empty());
+  EXPECT_TRUE(store->List({.other_compilers = true})->empty());
+  EXPECT_EQ(store->List({.key_prefix = listed[1].key.substr(0, 16)})->size(), 1);
+
+  std::ofstream(directory_ / "a" / (listed[0].key + ".kernel")) << "damage";
+  const VerifyResult verified = *store->Verify();
+  EXPECT_EQ(verified.checked, kernels);
+  ASSERT_EQ(verified.dropped.size(), 1);
+  EXPECT_EQ(verified.dropped[0].key, listed[0].key);
+
+  EXPECT_EQ(store->Purge({.key_prefix = listed[1].key})->entries, 1);
+  EXPECT_EQ(store->Purge({})->entries, kernels - 2);
+  EXPECT_TRUE(store->List({})->empty());
+}
+
+TEST_F(KernelStoreTest, WithoutADirectoryThereIsNothingToList) {
+  const auto store = *KernelStore::Open({});
+  EXPECT_EQ(ReasonOf(store->List({}).status()), "NO_CACHE_DIRECTORY");
+  EXPECT_EQ(ReasonOf(store->Import("").status()), "NO_CACHE_DIRECTORY");
+}
+
+}  // namespace
+}  // namespace gemmd

@@ -1,8 +1,9 @@
-// What    AWQ, version gemm: qweight [K, N/8], qzeros, scales, bias; 4 bits.
+// What    AWQ with 4 bits. gemm: qweight [K, N/8], qzeros, scales, bias. gemv: qweight [N, K/8].
 // Source  AutoAWQ (https://github.com/casper-hansen/AutoAWQ); layout: README.md.
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -23,6 +24,7 @@ constexpr std::array<int, kPerWord> kOrder = {0, 2, 4, 6, 1, 3, 5, 7};
 struct AwqScheme {
   int64_t group_size = 0;  // 0 = all K
   bool zero_point = true;
+  bool gemv = false;
 };
 
 absl::StatusOr<AwqScheme> ParseScheme(const Json& config) {
@@ -33,9 +35,10 @@ absl::StatusOr<AwqScheme> ParseScheme(const Json& config) {
   GEMMD_ASSIGN_OR_RETURN(const std::string version,
                          NameField(config, {"version", "format"}, "gemm"));
   GEMMD_ASSIGN_OR_RETURN(scheme.zero_point, BoolField(config, {"zero_point"}, true));
-  if (bits != kBits || version != "gemm") {
+  scheme.gemv = version == "gemv";
+  if (bits != kBits || (version != "gemm" && !scheme.gemv)) {
     return UnsupportedFormat(absl::StrCat("AWQ version \"", version, "\" with bits ", bits,
-                                          " is not read: gemm with 4 bits is"));
+                                          " is not read: gemm and gemv with 4 bits are"));
   }
   if (group_size < -1 || group_size == 0) {
     return BadCheckpoint(
@@ -82,6 +85,65 @@ Buffer UnpackZeroPoints(const TensorData& packed, int64_t n, int64_t groups) {
     });
   }
   return zero_points;
+}
+
+// Words of zero points per row of gemv: 8 to a word, padded to a multiple that the group size gives.
+absl::StatusOr<int64_t> GemvZeroWords(int64_t group_size, int64_t groups) {
+  const int64_t unit = group_size >= 128 ? 1 : group_size == 64 ? 2 : group_size == 32 ? 4 : 0;
+  if (unit == 0) {
+    return UnsupportedFormat(absl::StrCat("AWQ version \"gemv\" with group_size ", group_size,
+                                          " is not read: 32, 64, 128 and more are"));
+  }
+  return CeilDivide(CeilDivide(groups, kPerWord), unit) * unit;
+}
+
+// The first `columns` of each row of `row_columns` elements of `element_bytes`.
+Buffer CropRows(const Buffer& bytes, int64_t row_columns, int64_t columns, int64_t element_bytes) {
+  const int64_t rows = static_cast<int64_t>(bytes.size()) / (row_columns * element_bytes);
+  Buffer out(rows * columns * element_bytes);
+  for (int64_t row = 0; row < rows; ++row) {
+    std::memcpy(out.data() + row * columns * element_bytes,
+                bytes.data() + row * row_columns * element_bytes, columns * element_bytes);
+  }
+  return out;
+}
+
+// qweight [N, K/8] in natural order along K, which is the order of our codes; scales [N, words * 8]
+// and qzeros [N, words].
+absl::StatusOr<StandardTensor> ReadGemv(const AwqScheme& scheme, ModuleTensors& tensors) {
+  GEMMD_ASSIGN_OR_RETURN(const TensorInfo info, tensors.Require(".qweight", 2));
+  StandardTensor tensor;
+  tensor.shape = {1, info.shape[0], info.shape[1] * kPerWord};
+  const auto [experts, n, k] = tensor.shape;
+  const int64_t group_size = scheme.group_size == 0 ? k : scheme.group_size;
+  if (k % group_size != 0) {
+    return tensors.Bad(
+        ".qweight", absl::StrCat("K is ", k, ", expected a multiple of group_size ", group_size));
+  }
+  const int64_t groups = tensor.scale_columns = k / group_size;
+  GEMMD_ASSIGN_OR_RETURN(const int64_t words, GemvZeroWords(group_size, groups));
+  GEMMD_ASSIGN_OR_RETURN(TensorData packed, tensors.Read(".qweight", {"I32"}, {info.shape}));
+  tensor.spec.weight = IntegerFormat(kBits);
+  tensor.spec.scale_block_k = scheme.group_size;
+  tensor.codes = std::move(packed.bytes);
+  // The padding of the scales is 0, so only their types and shape are checked before they are cut.
+  GEMMD_ASSIGN_OR_RETURN(TensorData scales,
+                         tensors.Read(".scales", {"F16", "BF16", "F32"}, {{n, words * kPerWord}}));
+  tensor.spec.scale = FormatOfDtype(scales.info.dtype);
+  scales.bytes = CropRows(scales.bytes, words * kPerWord, groups, tensor.spec.scale.bits / 8);
+  GEMMD_RETURN_IF_ERROR(CheckScales(tensors, ".scales", scales, ScaleSign::kAny));
+  tensor.scales = std::move(scales.bytes);
+  GEMMD_ASSIGN_OR_RETURN(const TensorData zeros, tensors.Read(".qzeros", {"I32"}, {{n, words}}));
+  tensor.spec.zero_point = ZeroPointKind::kInteger;
+  tensor.zero_points.resize(n * groups * sizeof(int16_t));
+  for (int64_t i = 0; i < n * groups; ++i) {
+    const int64_t group = i % groups;
+    const uint32_t word = zeros.at<uint32_t>(i / groups * words + group / kPerWord);
+    const auto value = static_cast<int16_t>((word >> (kBits * (group % kPerWord))) & 15);
+    std::memcpy(tensor.zero_points.data() + i * sizeof(value), &value, sizeof(value));
+  }
+  GEMMD_RETURN_IF_ERROR(ReadBias(tensors, ".bias", tensor));
+  return tensor;
 }
 
 absl::StatusOr<StandardTensor> ReadLinear(const AwqScheme& scheme, ModuleTensors& tensors) {
@@ -131,7 +193,7 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
   GEMMD_RETURN_IF_ERROR(
       CheckAgreement(tensors, !skipped, tensors.Find(".qweight") != nullptr, "tensor .qweight"));
   GEMMD_ASSIGN_OR_RETURN(const AwqScheme scheme, ParseScheme(config));
-  return ReadLinear(scheme, tensors);
+  return scheme.gemv ? ReadGemv(scheme, tensors) : ReadLinear(scheme, tensors);
 }
 
 }  // namespace

@@ -8,10 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/checkpoint/checkpoint_files.h"
+#include "core/checkpoint/composite.h"
 #include "core/checkpoint/errors.h"
 #include "core/checkpoint/module_tensors.h"
 #include "core/checkpoint/reader.h"
 #include "core/checkpoint/reader_parts.h"
+#include "core/quant/combine.h"
 
 namespace gemmd {
 namespace {
@@ -24,7 +26,9 @@ const std::vector<CheckpointReader>& Readers() {
   return *kReaders;
 }
 
+// nullptr: the checkpoint is not quantized.
 absl::StatusOr<const CheckpointReader*> ReaderOf(const Json& config) {
+  if (config.is_null()) return nullptr;
   GEMMD_ASSIGN_OR_RETURN(const std::string method, NameField(config, {"quant_method"}, ""));
   std::string known;
   for (const CheckpointReader& reader : Readers()) {
@@ -46,6 +50,128 @@ bool IsPlainLinear(const ModuleTensors& tensors) {
   return weight != nullptr && weight->shape.size() == 2;
 }
 
+// `reader` is null when the checkpoint is not quantized.
+absl::StatusOr<StandardTensor> ReadWeights(const CheckpointFiles& files,
+                                           const CheckpointReader* reader, ModuleTensors& tensors,
+                                           std::string& format) {
+  if (reader != nullptr) {
+    format = reader->quant_method;
+    auto tensor = reader->read(files.quantization_config(), tensors);
+    if (ReasonOf(tensor.status()) != "MODULE_NOT_FOUND" || !IsPlainLinear(tensors)) return tensor;
+  } else if (!IsPlainLinear(tensors)) {
+    return UnsupportedFormat(absl::StrCat("config.json has no quantization_config, and module ",
+                                          tensors.module(), " holds no plain .weight [N, K]"));
+  }
+  format = "unquantized";
+  return ReadUnquantized(tensors);
+}
+
+// A module with tensors of its own.
+absl::StatusOr<CheckpointLayer> ReadModule(const CheckpointFiles& files,
+                                           const CheckpointReader* reader, ModuleTensors& tensors) {
+  IgnoreCacheScales(tensors);
+  CheckpointLayer layer;
+  GEMMD_ASSIGN_OR_RETURN(layer.tensor, ReadWeights(files, reader, tensors, layer.format));
+  GEMMD_RETURN_IF_ERROR(tensors.RejectOthers());
+  const absl::Status valid = Validate(layer.tensor);
+  if (!valid.ok()) return tensors.Bad(valid.message());
+  return layer;
+}
+
+// Reports the parts of a module as one whole.
+class PartProgress {
+ public:
+  explicit PartProgress(const ProgressFunction& whole) : whole_(whole) {}
+  ProgressFunction ForParts() {
+    return [this](uint64_t done, uint64_t) {
+      return whole_ == nullptr || whole_(finished_ + done, total_);
+    };
+  }
+  void Expect(const ModuleTensors& part) { total_ += part.bytes_total(); }
+  void Finish(const ModuleTensors& part) { finished_ += part.bytes_total(); }
+
+ private:
+  const ProgressFunction& whole_;
+  uint64_t finished_ = 0;
+  uint64_t total_ = 0;
+};
+
+absl::Status CannotCombine(const std::string& module, const absl::Status& status) {
+  return UnsupportedFormat(
+      absl::StrCat("module ", module, ": its parts cannot be one layer: ", status.message()));
+}
+
+// Rows of `parts` below each other.
+absl::StatusOr<CheckpointLayer> ReadRows(const CheckpointFiles& files,
+                                         const CheckpointReader* reader, const std::string& module,
+                                         std::vector<ModuleTensors>& parts,
+                                         PartProgress& progress) {
+  CheckpointLayer layer;
+  std::vector<StandardTensor> tensors;
+  for (ModuleTensors& part : parts) {
+    GEMMD_ASSIGN_OR_RETURN(CheckpointLayer read, ReadModule(files, reader, part));
+    progress.Finish(part);
+    if (!layer.format.empty() && layer.format != read.format) {
+      return UnsupportedFormat(
+          absl::StrCat("module ", module, ": its parts are ", layer.format, " and ", read.format));
+    }
+    layer.format = read.format;
+    tensors.push_back(std::move(read.tensor));
+  }
+  auto combined = ConcatenateRows(std::move(tensors));
+  if (!combined.ok()) return CannotCombine(module, combined.status());
+  layer.tensor = *std::move(combined);
+  return layer;
+}
+
+absl::StatusOr<CheckpointLayer> ReadComposite(CheckpointFiles& files,
+                                              const CheckpointReader* reader,
+                                              const std::string& module, const PartNames& names,
+                                              const ProgressFunction& progress) {
+  PartProgress part_progress(progress);
+  std::vector<std::vector<ModuleTensors>> experts;
+  for (const std::vector<std::string>& rows : names) {
+    experts.emplace_back();
+    for (const std::string& part : rows) {
+      GEMMD_ASSIGN_OR_RETURN(ModuleTensors tensors,
+                             ModuleTensors::Open(files, part, part_progress.ForParts()));
+      part_progress.Expect(tensors);
+      experts.back().push_back(std::move(tensors));
+    }
+  }
+  CheckpointLayer layer;
+  std::vector<StandardTensor> tensors;
+  for (std::vector<ModuleTensors>& rows : experts) {
+    GEMMD_ASSIGN_OR_RETURN(CheckpointLayer read,
+                           ReadRows(files, reader, module, rows, part_progress));
+    if (!layer.format.empty() && layer.format != read.format) {
+      return UnsupportedFormat(absl::StrCat("module ", module, ": its experts are ", layer.format,
+                                            " and ", read.format));
+    }
+    layer.format = read.format;
+    tensors.push_back(std::move(read.tensor));
+  }
+  auto combined = StackExperts(std::move(tensors));
+  if (!combined.ok()) return CannotCombine(module, combined.status());
+  layer.tensor = *std::move(combined);
+  const absl::Status valid = Validate(layer.tensor);
+  if (!valid.ok()) return BadCheckpoint(absl::StrCat("module ", module, ": ", valid.message()));
+  return layer;
+}
+
+// Names of the linears of a checkpoint that is not quantized.
+absl::StatusOr<std::vector<std::string>> ListLinears(CheckpointFiles& files) {
+  std::vector<std::string> modules;
+  for (const auto& [name, shard] : files.index()) {
+    absl::string_view module = name;
+    if (!absl::ConsumeSuffix(&module, ".weight")) continue;
+    GEMMD_ASSIGN_OR_RETURN(const SafetensorsFile* const file, files.Shard(shard));
+    const TensorInfo* info = file->Find(name);
+    if (info != nullptr && info->shape.size() == 2) modules.emplace_back(module);
+  }
+  return modules;
+}
+
 }  // namespace
 
 absl::StatusOr<CheckpointLayer> ReadLayer(const std::filesystem::path& directory,
@@ -56,19 +182,12 @@ absl::StatusOr<CheckpointLayer> ReadLayer(const std::filesystem::path& directory
                          CheckpointFiles::Open(directory, roots));
   GEMMD_ASSIGN_OR_RETURN(const CheckpointReader* const reader,
                          ReaderOf(files->quantization_config()));
-  GEMMD_ASSIGN_OR_RETURN(ModuleTensors tensors, ModuleTensors::Open(*files, module, progress));
-  IgnoreCacheScales(tensors);
-  std::string format = reader->quant_method;
-  auto tensor = reader->read(files->quantization_config(), tensors);
-  if (ReasonOf(tensor.status()) == "MODULE_NOT_FOUND" && IsPlainLinear(tensors)) {
-    format = "unquantized";
-    tensor = ReadUnquantized(tensors);
-  }
-  if (!tensor.ok()) return std::move(tensor).status();
-  GEMMD_RETURN_IF_ERROR(tensors.RejectOthers());
-  const absl::Status valid = Validate(*tensor);
-  if (!valid.ok()) return tensors.Bad(valid.message());
-  return CheckpointLayer{*std::move(tensor), std::move(format)};
+  auto tensors = ModuleTensors::Open(*files, module, progress);
+  if (tensors.ok()) return ReadModule(*files, reader, *tensors);
+  if (ReasonOf(tensors.status()) != "MODULE_NOT_FOUND") return tensors.status();
+  GEMMD_ASSIGN_OR_RETURN(const std::optional<PartNames> parts, FindParts(files->index(), module));
+  if (!parts) return tensors.status();
+  return ReadComposite(*files, reader, module, *parts, progress);
 }
 
 absl::StatusOr<std::vector<std::string>> ListModules(
@@ -77,6 +196,7 @@ absl::StatusOr<std::vector<std::string>> ListModules(
                          CheckpointFiles::Open(directory, roots));
   GEMMD_ASSIGN_OR_RETURN(const CheckpointReader* const reader,
                          ReaderOf(files->quantization_config()));
+  if (reader == nullptr) return ListLinears(*files);
   std::set<std::string> modules;
   for (const auto& [name, shard] : files->index()) {
     for (const char* marker : reader->markers) {

@@ -22,7 +22,7 @@ namespace gemmd {
 
 struct CheckpointLayer {
   StandardTensor tensor;
-  std::string format;  // "gptq", "awq", "compressed-tensors", "fp8", "mxfp4", "unquantized"
+  std::string format;  // quant_method of the reader ("gptq", "modelopt", ...) or "unquantized"
 };
 
 // Called with (bytes done, bytes total); returns false to cancel (Cancelled).
@@ -32,9 +32,9 @@ using ProgressFunction = std::function<bool(uint64_t, uint64_t)>;
 absl::StatusOr<std::filesystem::path> ResolveCheckpointPath(
     const std::string& path, const std::vector<std::filesystem::path>& roots);
 
-// Reads `module` of the checkpoint in `directory` (already resolved); a linear that the config leaves out
-// of quantization comes as its 16- or 32-bit weights. A file of the directory that
-// is a symbolic link must lead to a file in the directory or in one of `roots`.
+// Reads `module` of the checkpoint in `directory` (already resolved), put together from its parts where it
+// has no tensors itself (composite.h); an unquantized linear comes as its 16- or 32-bit weights. A file
+// that is a symbolic link must lead to a file in the directory or in one of `roots`.
 absl::StatusOr<CheckpointLayer> ReadLayer(const std::filesystem::path& directory,
                                           const std::string& module,
                                           const ProgressFunction& progress = nullptr,

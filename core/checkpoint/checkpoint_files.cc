@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/errors.h"
+#include "core/checkpoint/modelopt.h"
 #include "core/checkpoint/paths.h"
 
 namespace gemmd {
@@ -14,6 +15,7 @@ namespace {
 
 constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
+constexpr char kModelOptFile[] = "hf_quant_config.json";
 constexpr uintmax_t kLargestJson = 64 << 20;
 
 absl::Status NotFound(absl::string_view message) {
@@ -91,16 +93,36 @@ absl::Status CheckpointFiles::ReadConfig() {
     if (!quantization->is_object())
       return BadCheckpoint("config.json: quantization_config is no object");
     quantization_config_ = *quantization;
+  } else {
+    GEMMD_RETURN_IF_ERROR(ReadSeparateConfig());
+  }
+  const bool may_be_modelopt =
+      quantization_config_.is_null() || IsModelOptConfig(quantization_config_);
+  GEMMD_ASSIGN_OR_RETURN(const bool has_modelopt_file, Exists(kModelOptFile));
+  if (!may_be_modelopt || (quantization_config_.is_null() && !has_modelopt_file)) {
     return absl::OkStatus();
   }
-  GEMMD_ASSIGN_OR_RETURN(const bool older_gptq, Exists("quantize_config.json"));
-  if (!older_gptq) {
-    return UnsupportedFormat(
-        "config.json has no quantization_config: the checkpoint is not quantized");
+  Json modelopt_file;
+  if (has_modelopt_file) {
+    GEMMD_ASSIGN_OR_RETURN(modelopt_file, ReadJson<Json>(kModelOptFile));
   }
-  GEMMD_ASSIGN_OR_RETURN(quantization_config_, ReadJson<Json>("quantize_config.json"));
-  if (FindField(quantization_config_, {"quant_method"}) == nullptr) {
-    quantization_config_["quant_method"] = "gptq";
+  GEMMD_ASSIGN_OR_RETURN(quantization_config_,
+                         MergeModelOptConfig(quantization_config_, modelopt_file));
+  return absl::OkStatus();
+}
+
+// Files in which older exporters put what config.json holds today. They do not always name the
+// method.
+absl::Status CheckpointFiles::ReadSeparateConfig() {
+  for (const auto& [name, method] :
+       {std::pair("quantize_config.json", "gptq"), std::pair("quant_config.json", "awq")}) {
+    GEMMD_ASSIGN_OR_RETURN(const bool exists, Exists(name));
+    if (!exists) continue;
+    GEMMD_ASSIGN_OR_RETURN(quantization_config_, ReadJson<Json>(name));
+    if (FindField(quantization_config_, {"quant_method"}) == nullptr) {
+      quantization_config_["quant_method"] = method;
+    }
+    return absl::OkStatus();
   }
   return absl::OkStatus();
 }

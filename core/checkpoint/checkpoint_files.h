@@ -1,6 +1,7 @@
 // What    The files of one checkpoint directory: its config, and which shard holds which tensor.
-// Layout  config.json (quantization_config), or beside it quantize_config.json of older GPTQ
-//         exports; model.safetensors, or model.safetensors.index.json and its shards.
+// Layout  config.json (quantization_config), or beside it quantize_config.json of older GPTQ and
+//         quant_config.json of older AWQ exports, hf_quant_config.json of ModelOpt;
+//         model.safetensors, or model.safetensors.index.json and its shards.
 // Errors  NotFound CHECKPOINT_NOT_FOUND; InvalidArgument BAD_CHECKPOINT; PermissionDenied
 //         PATH_NOT_ALLOWED for a file whose symbolic links lead out of the directory and the roots.
 // Threads Not thread-safe: shards are opened on first use.
@@ -24,6 +25,7 @@ class CheckpointFiles {
   static absl::StatusOr<std::unique_ptr<CheckpointFiles>> Open(
       const std::filesystem::path& directory, const std::vector<std::filesystem::path>& roots);
 
+  // null when the checkpoint is not quantized.
   const Json& quantization_config() const { return quantization_config_; }
   // Tensor name -> file name, for every tensor of the checkpoint.
   const std::map<std::string, std::string>& index() const { return index_; }
@@ -35,6 +37,7 @@ class CheckpointFiles {
       : directory_(std::move(directory)), roots_(std::move(roots)) {}
 
   absl::Status ReadConfig();
+  absl::Status ReadSeparateConfig();
   absl::Status ReadIndex();
   absl::StatusOr<bool> Exists(const std::string& name) const;
   absl::StatusOr<std::filesystem::path> Resolve(const std::string& name) const;

@@ -18,11 +18,7 @@ constexpr char kScale[] = ".weight_scale";
 constexpr int64_t kMxBlock = 32;
 constexpr int64_t kNvfp4Block = 16;
 constexpr int64_t kMxfp4BiasFixed = 14;  // before version 0.14 MXFP4 exponents were stored minus 2
-
-// Two's complement -> offset binary: the value plus 128.
-void FlipSigns(Buffer& bytes) {
-  for (std::byte& byte : bytes) byte ^= std::byte{0x80};
-}
+constexpr uint8_t kMxfp4OldBias = 2;
 
 absl::StatusOr<TensorInfo> RequireWeight(const ModuleTensors& tensors, const char* key,
                                          bool& stacked) {
@@ -104,9 +100,28 @@ absl::Status ReadNvfp4Scales(const std::vector<Shape>& shapes, bool stacked, Mod
   return FoldGlobalScales(scales, global, experts, tensor);
 }
 
-absl::Status ReadExponentScales(const std::vector<Shape>& shapes, ModuleTensors& tensors,
-                                StandardTensor& tensor) {
+// Nothing but the version tells that the exponents are too small.
+absl::Status RepairOldExponents(const CompressedScheme& scheme, const ModuleTensors& tensors,
+                                Buffer& exponents) {
+  const bool is_old = scheme.format == "mxfp4-pack-quantized" && scheme.version > 0 &&
+                      scheme.version < kMxfp4BiasFixed;
+  if (!is_old) return absl::OkStatus();
+  for (size_t i = 0; i < exponents.size(); ++i) {
+    const auto stored = static_cast<uint8_t>(exponents[i]);
+    if (stored > 254 - kMxfp4OldBias) {
+      return tensors.Bad(
+          kScale, absl::StrCat("element ", i, ": expected an exponent up to ", 254 - kMxfp4OldBias,
+                               " in a file of version 0.13 or older, got ", stored));
+    }
+    exponents[i] = static_cast<std::byte>(stored + kMxfp4OldBias);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadExponentScales(const CompressedScheme& scheme, const std::vector<Shape>& shapes,
+                                ModuleTensors& tensors, StandardTensor& tensor) {
   GEMMD_ASSIGN_OR_RETURN(TensorData scales, ReadExponents(tensors, kScale, shapes));
+  GEMMD_RETURN_IF_ERROR(RepairOldExponents(scheme, tensors, scales.bytes));
   tensor.spec.scale = kFloat8E8M0;
   tensor.scales = std::move(scales.bytes);
   return absl::OkStatus();
@@ -132,7 +147,7 @@ absl::StatusOr<StandardTensor> ReadByteWeights(const CompressedScheme& scheme,
   GEMMD_RETURN_IF_ERROR(is_float ? ReadFloatCodes(info, tensors, tensor)
                                  : ReadIntegerCodes(info, tensors, tensor));
   if (is_mx) {
-    GEMMD_RETURN_IF_ERROR(ReadExponentScales(shapes, tensors, tensor));
+    GEMMD_RETURN_IF_ERROR(ReadExponentScales(scheme, shapes, tensors, tensor));
     return tensor;
   }
   const ScaleSign sign = is_float ? ScaleSign::kPositive : ScaleSign::kAny;
@@ -149,12 +164,6 @@ absl::StatusOr<StandardTensor> ReadPackedFloats(const CompressedScheme& scheme,
   const bool is_nvfp4 = scheme.format == "nvfp4-pack-quantized";
   const int64_t block = is_nvfp4 ? kNvfp4Block : kMxBlock;
   GEMMD_RETURN_IF_ERROR(CheckGroup(scheme, block));
-  if (!is_nvfp4 && scheme.version > 0 && scheme.version < kMxfp4BiasFixed) {
-    return UnsupportedFormat(
-        "compressed-tensors mxfp4-pack-quantized written before version 0.14 is not read: its "
-        "exponents "
-        "are 2 too small");
-  }
   bool stacked = false;
   GEMMD_ASSIGN_OR_RETURN(const TensorInfo info, RequireWeight(tensors, kPacked, stacked));
   StandardTensor tensor;
@@ -169,7 +178,7 @@ absl::StatusOr<StandardTensor> ReadPackedFloats(const CompressedScheme& scheme,
   tensor.spec.weight = kFloat4E2M1;
   tensor.codes = std::move(codes.bytes);
   GEMMD_RETURN_IF_ERROR(is_nvfp4 ? ReadNvfp4Scales(shapes, stacked, tensors, tensor)
-                                 : ReadExponentScales(shapes, tensors, tensor));
+                                 : ReadExponentScales(scheme, shapes, tensors, tensor));
   return tensor;
 }
 

@@ -77,20 +77,58 @@ absl::Status ParseWeights(const Json& weights, CompressedScheme& scheme) {
   return ParseActivationOrder(weights, scheme);
 }
 
-// Which tensors of activation scales a module must have.
+absl::StatusOr<NumberFormat> ParseActivationFormat(const Json& inputs) {
+  GEMMD_ASSIGN_OR_RETURN(const int64_t bits, IntegerField(inputs, {"num_bits"}, 8));
+  GEMMD_ASSIGN_OR_RETURN(const std::string type, NameField(inputs, {"type"}, "int"));
+  if (bits >= 16) return kNoFormat;
+  if (type == "float" && bits == 8) return kFloat8E4M3;
+  if (type == "float" && bits == 4) return kFloat4E2M1;
+  if (type == "int" && bits >= 1 && bits <= 8) return IntegerFormat(static_cast<int>(bits));
+  return UnsupportedFormat(absl::StrCat("compressed-tensors input_activations of type ", type,
+                                        " with ", bits, " bits are not read"));
+}
+
+// Scales computed from each activation: per token, or per group of columns.
+absl::Status ParseDynamicInputs(const Json& inputs, CompressedScheme& scheme) {
+  GEMMD_ASSIGN_OR_RETURN(const int64_t group_size, IntegerField(inputs, {"group_size"}, 0));
+  GEMMD_ASSIGN_OR_RETURN(const std::string strategy,
+                         NameField(inputs, {"strategy"}, group_size > 0 ? "group" : "token"));
+  if (strategy == "token" || strategy == "tensor") {  // a scale per token is the finer of the two
+    scheme.activation_scale = ActivationScaleKind::kDynamicToken;
+    return absl::OkStatus();
+  }
+  if (strategy != "group" && strategy != "tensor_group") {
+    return UnsupportedFormat(absl::StrCat("compressed-tensors input_activations with strategy \"",
+                                          strategy, "\" are not read"));
+  }
+  if (group_size < 1 || group_size > int64_t{1} << 40) {
+    return BadCheckpoint(absl::StrCat(
+        "input_activations: \"group_size\": expected a positive number, got ", group_size));
+  }
+  scheme.activation_scale = ActivationScaleKind::kDynamicGroup;
+  scheme.activation_group = group_size;
+  return absl::OkStatus();
+}
+
+// How activations are quantized, and which tensors a module must have for that.
 absl::Status ParseInputs(const Json& group, CompressedScheme& scheme) {
   const Json* inputs = FindField(group, {"input_activations"});
   if (inputs == nullptr) return absl::OkStatus();
-  const Json* dynamic = FindField(*inputs, {"dynamic"});
-  if (dynamic != nullptr && dynamic->is_string()) {  // "local"
-    scheme.input_scales.push_back(".input_global_scale");
-    return absl::OkStatus();
-  }
-  GEMMD_ASSIGN_OR_RETURN(const bool is_dynamic, BoolField(*inputs, {"dynamic"}, false));
-  if (is_dynamic) return absl::OkStatus();
-  scheme.input_scales.push_back(".input_scale");
+  GEMMD_ASSIGN_OR_RETURN(const NumberFormat format, ParseActivationFormat(*inputs));
+  if (!format.present()) return absl::OkStatus();
   GEMMD_ASSIGN_OR_RETURN(const bool symmetric, BoolField(*inputs, {"symmetric"}, true));
-  if (!symmetric) scheme.input_zero_points.push_back(".input_zero_point");
+  // Activations have no zero point in QuantSpec.
+  if (symmetric) scheme.activation = format;
+  const Json* dynamic = FindField(*inputs, {"dynamic"});
+  const bool is_local = dynamic != nullptr && dynamic->is_string();
+  if (is_local) scheme.input_scales.push_back(".input_global_scale");
+  const bool is_dynamic = is_local || (dynamic != nullptr && *dynamic == true);
+  if (is_dynamic) return ParseDynamicInputs(*inputs, scheme);
+  scheme.activation_scale = ActivationScaleKind::kStaticTensor;
+  if (!symmetric) {
+    scheme.input_scales.push_back(".input_scale");
+    scheme.input_zero_points.push_back(".input_zero_point");
+  }
   return absl::OkStatus();
 }
 

@@ -29,13 +29,19 @@ absl::StatusOr<StandardTensor> ReadWeights(const CompressedScheme& scheme, Modul
                                         scheme.type, " with ", scheme.bits, " bits is not read"));
 }
 
-absl::Status CheckInputs(const CompressedScheme& scheme, ModuleTensors& tensors) {
+absl::Status ReadActivation(const CompressedScheme& scheme, ModuleTensors& tensors,
+                            StandardTensor& tensor) {
   for (const std::string& key : scheme.input_scales) {
     GEMMD_RETURN_IF_ERROR(CheckInputScale(tensors, key));
   }
   for (const std::string& key : scheme.input_zero_points) {
     GEMMD_RETURN_IF_ERROR(tensors.Read(key, {"I8", "U8"}, {{}, {1}}).status());
   }
+  if (!scheme.activation.present()) return absl::OkStatus();
+  if (scheme.activation_scale == ActivationScaleKind::kStaticTensor) {
+    return ReadStaticActivation(tensors, ".input_scale", scheme.activation, tensor);
+  }
+  SetDynamicActivation(scheme.activation, scheme.activation_group, tensor);
   return absl::OkStatus();
 }
 
@@ -43,7 +49,7 @@ absl::StatusOr<StandardTensor> ReadGroup(const Json& config, const Json& group,
                                          ModuleTensors& tensors) {
   GEMMD_ASSIGN_OR_RETURN(const CompressedScheme scheme, ParseCompressedScheme(config, group));
   GEMMD_ASSIGN_OR_RETURN(StandardTensor tensor, ReadWeights(scheme, tensors));
-  GEMMD_RETURN_IF_ERROR(CheckInputs(scheme, tensors));
+  GEMMD_RETURN_IF_ERROR(ReadActivation(scheme, tensors, tensor));
   GEMMD_RETURN_IF_ERROR(ReadBias(tensors, ".bias", tensor));
   return tensor;
 }

@@ -25,7 +25,11 @@ struct CompressedScheme {
   int64_t block_n = 0;
   int64_t block_k = 0;
   int64_t version = 0;  // major * 1000 + minor of the library that wrote the file; 0 = not said
-  // Tensors of static activation scales; the weights do not depend on them.
+  // Activations. kNoFormat: not quantized, or in a way that QuantSpec cannot say.
+  NumberFormat activation;
+  ActivationScaleKind activation_scale = ActivationScaleKind::kNone;
+  int64_t activation_group = 0;
+  // Tensors of the activations that must be sound although no place is kept for them.
   std::vector<std::string> input_scales;
   std::vector<std::string> input_zero_points;
 };

@@ -69,14 +69,25 @@ Keys KeysOf(const ModuleTensors& tensors) {
   return {".weight", ".weight_scale_inv", ".bias", 2};
 }
 
-absl::Status ReadTensorScale(const Fp8Scheme& scheme, ModuleTensors& tensors,
-                             StandardTensor& tensor) {
-  GEMMD_ASSIGN_OR_RETURN(TensorData scale, ReadScales(tensors, ".weight_scale", {"F32"}, {{}, {1}},
-                                                      ScaleSign::kPositive));
-  tensor.spec.scale = kFloat32;
-  tensor.spec.scale_block_n = 0;
+// One scale for the tensor, or (AutoRound) one per channel.
+absl::Status ReadTensorScale(ModuleTensors& tensors, StandardTensor& tensor) {
+  const int64_t n = tensor.shape.n;
+  GEMMD_ASSIGN_OR_RETURN(TensorData scale,
+                         ReadScales(tensors, ".weight_scale", {"F32", "BF16", "F16"},
+                                    {{}, {1}, {n}, {n, 1}}, ScaleSign::kPositive));
+  tensor.spec.scale = FormatOfDtype(scale.info.dtype);
+  const bool per_channel = static_cast<int64_t>(scale.bytes.size()) * 8 > tensor.spec.scale.bits;
+  tensor.spec.scale_block_n = per_channel ? 1 : 0;
   tensor.scales = std::move(scale.bytes);
-  if (scheme.static_activation) return CheckInputScale(tensors, ".input_scale");
+  return absl::OkStatus();
+}
+
+absl::Status ReadActivation(const Fp8Scheme& scheme, ModuleTensors& tensors,
+                            StandardTensor& tensor) {
+  if (scheme.static_activation) {
+    return ReadStaticActivation(tensors, ".input_scale", tensor.spec.weight, tensor);
+  }
+  SetDynamicActivation(tensor.spec.weight, scheme.block_k, tensor);
   return absl::OkStatus();
 }
 
@@ -98,23 +109,18 @@ absl::Status ReadBlockScales(const Fp8Scheme& scheme, const Keys& keys, ModuleTe
 
 absl::StatusOr<StandardTensor> ReadLinear(const Fp8Scheme& scheme, ModuleTensors& tensors) {
   const Keys keys = KeysOf(tensors);
-  GEMMD_ASSIGN_OR_RETURN(const TensorInfo info, tensors.Require(keys.weight, keys.rank));
   const bool is_stack = keys.rank == 3;
   StandardTensor tensor;
-  tensor.shape = {is_stack ? info.shape[0] : 1, info.shape[keys.rank - 2],
-                  info.shape[keys.rank - 1]};
-  GEMMD_ASSIGN_OR_RETURN(TensorData codes, tensors.Read(keys.weight, {scheme.dtype}, {info.shape}));
-  tensor.spec.weight = FormatOfDtype(scheme.dtype);
-  GEMMD_RETURN_IF_ERROR(CheckFinite(tensors, keys.weight, tensor.spec.weight, codes.bytes));
-  tensor.codes = PadRows(std::move(codes.bytes), tensor.shape.k);
+  GEMMD_RETURN_IF_ERROR(ReadFloat8Weight(tensors, keys.weight, keys.rank, {scheme.dtype}, tensor));
   if (scheme.block_n > 0) {
     GEMMD_RETURN_IF_ERROR(ReadBlockScales(scheme, keys, tensors, tensor));
   } else if (is_stack) {
     return UnsupportedFormat("FP8 stacks of experts without weight_block_size are not read");
   } else {
-    GEMMD_RETURN_IF_ERROR(ReadTensorScale(scheme, tensors, tensor));
+    GEMMD_RETURN_IF_ERROR(ReadTensorScale(tensors, tensor));
   }
   GEMMD_RETURN_IF_ERROR(ReadBias(tensors, keys.bias, tensor));
+  GEMMD_RETURN_IF_ERROR(ReadActivation(scheme, tensors, tensor));
   return tensor;
 }
 

@@ -117,6 +117,29 @@ absl::StatusOr<bool> SkippedByPatterns(const std::vector<std::string>& patterns,
   return false;
 }
 
+bool ShellMatch(absl::string_view pattern, absl::string_view text) {
+  size_t p = 0;
+  size_t t = 0;
+  size_t star = absl::string_view::npos;  // the last '*' seen, and where its text may end
+  size_t resume = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = t;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
+      ++p;
+      ++t;
+    } else if (star != absl::string_view::npos) {
+      p = star + 1;
+      t = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
 absl::StatusOr<std::optional<Json>> ApplyDynamic(const Json& config, const std::string& module) {
   const Json* dynamic = FindField(config, {"dynamic"});
   if (dynamic == nullptr) return config;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "core/checkpoint/json.h"
 
 namespace gemmd {
@@ -19,6 +20,9 @@ absl::StatusOr<bool> PythonMatch(const std::string& pattern, const std::string& 
 // Hugging Face modules_to_not_convert: a pattern matches the start of the name, or is its end.
 absl::StatusOr<bool> SkippedByPatterns(const std::vector<std::string>& patterns,
                                        const std::string& module);
+
+// Shell-style match of the whole name: '*' is any text, dots included, '?' one character.
+bool ShellMatch(absl::string_view pattern, absl::string_view text);
 
 // GPTQ `dynamic`: the first pattern that matches decides. nullopt: the module is not quantized;
 // otherwise the config with the overrides of that pattern.

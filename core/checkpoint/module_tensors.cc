@@ -28,6 +28,19 @@ std::optional<std::string> KeyOf(const std::string& name, const std::string& mod
   return std::nullopt;
 }
 
+// Names of a sorted map that may belong to `module`: those that begin with it, and gpt-oss's bias.
+template <typename Map, typename Visit>
+absl::Status ForEachCandidate(const Map& map, const std::string& module, Visit visit) {
+  for (auto it = map.lower_bound(module); it != map.end(); ++it) {
+    if (!absl::StartsWith(it->first, module)) break;
+    GEMMD_RETURN_IF_ERROR(visit(it->first, it->second));
+  }
+  absl::string_view stem = module;
+  if (!absl::ConsumeSuffix(&stem, "_weight")) return absl::OkStatus();
+  const auto bias = map.find(absl::StrCat(stem, "_bias"));
+  return bias == map.end() ? absl::OkStatus() : visit(bias->first, bias->second);
+}
+
 template <typename T>
 bool Contains(const std::vector<T>& values, const T& value) {
   return std::find(values.begin(), values.end(), value) != values.end();
@@ -47,11 +60,15 @@ absl::StatusOr<ModuleTensors> ModuleTensors::Open(CheckpointFiles& files, const 
   ModuleTensors tensors(module, std::move(progress));
   std::map<std::string, std::string> names;  // key -> name
   bool is_module = false;                    // and not only the parent of modules
-  for (const auto& [name, shard] : files.index()) {
-    const std::optional<std::string> key = module.empty() ? std::nullopt : KeyOf(name, module);
-    if (!key) continue;
+  const auto collect = [&](const std::string& name, const std::string&) {
+    const std::optional<std::string> key = KeyOf(name, module);
+    if (!key) return absl::OkStatus();
     names.emplace(*key, name);
     if (key->find('.', 1) == std::string::npos) is_module = true;
+    return absl::OkStatus();
+  };
+  if (!module.empty()) {
+    GEMMD_RETURN_IF_ERROR(ForEachCandidate(files.index(), module, collect));
   }
   if (!is_module) {
     return Error(absl::StatusCode::kNotFound, "MODULE_NOT_FOUND",
@@ -84,14 +101,17 @@ absl::Status ModuleTensors::RejectUnindexed(const CheckpointFiles& files) const 
   std::set<const SafetensorsFile*> shards;
   for (const auto& [key, entry] : entries_) shards.insert(entry.file);
   for (const SafetensorsFile* shard : shards) {
-    for (const auto& [name, info] : shard->tensors()) {
-      if (!KeyOf(name, module_)) continue;
+    const auto check = [&](const std::string& name, const TensorInfo&) {
+      if (!KeyOf(name, module_)) return absl::OkStatus();
       const auto indexed = files.index().find(name);
-      if (indexed != files.index().end() && indexed->second == shard->name()) continue;
+      if (indexed != files.index().end() && indexed->second == shard->name()) {
+        return absl::OkStatus();
+      }
       return BadCheckpoint(absl::StrCat(
           shard->name(), ": module ", module_, ": tensor ", name, ": expected in ",
           indexed == files.index().end() ? "no file" : indexed->second.c_str(), " by the index"));
-    }
+    };
+    GEMMD_RETURN_IF_ERROR(ForEachCandidate(shard->tensors(), module_, check));
   }
   return absl::OkStatus();
 }

@@ -43,6 +43,7 @@ class ModuleTensors {
                                             ProgressFunction progress);
 
   const std::string& module() const { return module_; }
+  uint64_t bytes_total() const { return bytes_total_; }
   // nullptr when the module has no such tensor.
   const TensorInfo* Find(const std::string& key) const;
 

@@ -29,7 +29,10 @@ struct CheckpointReader {
   READER(Awq)                            \
   READER(CompressedTensors)              \
   READER(Fp8)                            \
-  READER(Mxfp4)
+  READER(Mxfp4)                          \
+  READER(ModelOpt)                       \
+  READER(Bitnet)                         \
+  READER(AutoRound)
 
 #define GEMMD_DECLARE_READER(name) CheckpointReader name##Reader();
 GEMMD_CHECKPOINT_READERS(GEMMD_DECLARE_READER)

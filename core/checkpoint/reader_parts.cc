@@ -91,6 +91,12 @@ absl::StatusOr<TensorData> ReadScales(ModuleTensors& tensors, const std::string&
                                       const std::vector<std::string>& dtypes,
                                       const std::vector<Shape>& shapes, ScaleSign sign) {
   GEMMD_ASSIGN_OR_RETURN(TensorData data, tensors.Read(key, dtypes, shapes));
+  GEMMD_RETURN_IF_ERROR(CheckScales(tensors, key, data, sign));
+  return data;
+}
+
+absl::Status CheckScales(const ModuleTensors& tensors, const std::string& key,
+                         const TensorData& data, ScaleSign sign) {
   const NumberFormat format = FormatOfDtype(data.info.dtype);
   const int64_t count = static_cast<int64_t>(data.bytes.size()) * 8 / format.bits;
   for (int64_t i = 0; i < count; ++i) {
@@ -100,7 +106,7 @@ absl::StatusOr<TensorData> ReadScales(ModuleTensors& tensors, const std::string&
           key, absl::StrCat("element ", i, ": expected ", Describe(sign), ", got ", scale));
     }
   }
-  return data;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<TensorData> ReadExponents(ModuleTensors& tensors, const std::string& key,
@@ -131,6 +137,32 @@ absl::Status ReadBias(ModuleTensors& tensors, const std::string& key, StandardTe
   return absl::OkStatus();
 }
 
+void SetDynamicActivation(const NumberFormat& format, int64_t group, StandardTensor& tensor) {
+  tensor.spec.activation = format;
+  tensor.spec.activation_scale =
+      group > 0 ? ActivationScaleKind::kDynamicGroup : ActivationScaleKind::kDynamicToken;
+  tensor.spec.activation_group = group;
+}
+
+absl::Status ReadStaticActivation(ModuleTensors& tensors, const std::string& key,
+                                  const NumberFormat& format, StandardTensor& tensor) {
+  const int64_t experts = tensor.shape.experts;
+  std::vector<Shape> shapes = {{}, {1}};
+  if (experts > 1) shapes.insert(shapes.end(), {{experts}, {experts, 1}});
+  GEMMD_ASSIGN_OR_RETURN(const TensorData data, ReadScales(tensors, key, {"F32", "BF16", "F16"},
+                                                           shapes, ScaleSign::kPositive));
+  const NumberFormat stored = FormatOfDtype(data.info.dtype);
+  const bool per_expert = static_cast<int64_t>(data.bytes.size()) * 8 / stored.bits > 1;
+  tensor.activation_scale.resize(experts * sizeof(float));
+  for (int64_t i = 0; i < experts; ++i) {
+    const auto scale = static_cast<float>(NumberAt(data, stored, per_expert ? i : 0));
+    std::memcpy(tensor.activation_scale.data() + i * sizeof(scale), &scale, sizeof(scale));
+  }
+  tensor.spec.activation = format;
+  tensor.spec.activation_scale = ActivationScaleKind::kStaticTensor;
+  return absl::OkStatus();
+}
+
 absl::Status CheckInputScale(ModuleTensors& tensors, const std::string& key) {
   return ReadScales(tensors, key, {"F32", "BF16", "F16"}, {{}, {1}}, ScaleSign::kPositive).status();
 }
@@ -148,6 +180,32 @@ absl::Status CheckFinite(const ModuleTensors& tensors, const std::string& key,
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status ReadFloat8Weight(ModuleTensors& tensors, const std::string& key, size_t rank,
+                              const std::vector<std::string>& dtypes, StandardTensor& tensor) {
+  GEMMD_ASSIGN_OR_RETURN(const TensorInfo info, tensors.Require(key, rank));
+  tensor.shape = {rank == 3 ? info.shape[0] : 1, info.shape[rank - 2], info.shape[rank - 1]};
+  GEMMD_ASSIGN_OR_RETURN(TensorData codes, tensors.Read(key, dtypes, {info.shape}));
+  tensor.spec.weight = FormatOfDtype(info.dtype);
+  GEMMD_RETURN_IF_ERROR(CheckFinite(tensors, key, tensor.spec.weight, codes.bytes));
+  tensor.codes = PadRows(std::move(codes.bytes), tensor.shape.k);
+  return absl::OkStatus();
+}
+
+absl::Status ReadInt8Weight(ModuleTensors& tensors, const std::string& key,
+                            StandardTensor& tensor) {
+  GEMMD_ASSIGN_OR_RETURN(const TensorInfo info, tensors.Require(key, 2));
+  tensor.shape = {1, info.shape[0], info.shape[1]};
+  GEMMD_ASSIGN_OR_RETURN(TensorData codes, tensors.Read(key, {"I8"}, {info.shape}));
+  FlipSigns(codes.bytes);
+  tensor.spec.weight = IntegerFormat(8);
+  tensor.codes = PadRows(std::move(codes.bytes), tensor.shape.k);
+  return absl::OkStatus();
+}
+
+void FlipSigns(Buffer& bytes) {
+  for (std::byte& byte : bytes) byte ^= std::byte{0x80};
 }
 
 Buffer PadRows(Buffer bytes, int64_t row_bytes) {

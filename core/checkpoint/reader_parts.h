@@ -34,6 +34,9 @@ enum class ScaleSign { kAny, kPositive, kPositiveOrZero };
 absl::StatusOr<TensorData> ReadScales(ModuleTensors& tensors, const std::string& key,
                                       const std::vector<std::string>& dtypes,
                                       const std::vector<Shape>& shapes, ScaleSign sign);
+// The same checks on scales that were read already.
+absl::Status CheckScales(const ModuleTensors& tensors, const std::string& key,
+                         const TensorData& data, ScaleSign sign);
 // As ReadScales for e8m0 exponents, stored as U8 or F8_E8M0; rejects the NaN byte 255.
 absl::StatusOr<TensorData> ReadExponents(ModuleTensors& tensors, const std::string& key,
                                          const std::vector<Shape>& shapes);
@@ -41,12 +44,27 @@ absl::StatusOr<TensorData> ReadExponents(ModuleTensors& tensors, const std::stri
 // The bias at `key`, if there is one, [N] or with experts [E, N].
 absl::Status ReadBias(ModuleTensors& tensors, const std::string& key, StandardTensor& tensor);
 
-// Checks a static activation scale, which the standard representation of the weights does not hold.
+// How a checkpoint wants activations quantized. Dynamic: one scale per token, or per group of
+// `group` columns when it is positive.
+void SetDynamicActivation(const NumberFormat& format, int64_t group, StandardTensor& tensor);
+// The static activation scale at `key`, one for the tensor or one for each expert.
+absl::Status ReadStaticActivation(ModuleTensors& tensors, const std::string& key,
+                                  const NumberFormat& format, StandardTensor& tensor);
+// Checks a static activation scale that the standard representation has no place for.
 absl::Status CheckInputScale(ModuleTensors& tensors, const std::string& key);
+
+// 8-bit floats [N, K], or [E, N, K] with `rank` 3: shape, codes and spec.weight of `tensor`.
+absl::Status ReadFloat8Weight(ModuleTensors& tensors, const std::string& key, size_t rank,
+                              const std::vector<std::string>& dtypes, StandardTensor& tensor);
+// Two's complement bytes [N, K] as unsigned codes: shape, codes and spec.weight of `tensor`.
+absl::Status ReadInt8Weight(ModuleTensors& tensors, const std::string& key, StandardTensor& tensor);
 
 // Rejects codes of `format` (8 bits) that are NaN or infinite.
 absl::Status CheckFinite(const ModuleTensors& tensors, const std::string& key,
                          const NumberFormat& format, const Buffer& codes);
+
+// Two's complement bytes -> offset binary: the value plus 128.
+void FlipSigns(Buffer& bytes);
 
 // Rows of `row_bytes`, each padded with zeros to whole words.
 Buffer PadRows(Buffer bytes, int64_t row_bytes);

@@ -109,15 +109,8 @@ int64_t Product(std::initializer_list<int64_t> extents) {
   return product;
 }
 
-absl::Status ValidateSize(absl::string_view name, const Buffer& buffer,
-                          std::initializer_list<int64_t> extents) {
-  const int64_t expected = Product(extents);
-  if (expected >= 0 && static_cast<uint64_t>(expected) == buffer.size()) return absl::OkStatus();
-  return ShapeMismatch(absl::StrCat(name, " has ", buffer.size(), " bytes, expected ",
-                                    expected < 0 ? "more than 2^63" : absl::StrCat(expected)));
-}
-
-absl::Status ValidateSizes(const StandardTensor& tensor) {
+// `tensor` has a valid spec and shape.
+std::vector<TensorSize> SizesOf(const StandardTensor& tensor) {
   const QuantSpec& spec = tensor.spec;
   const auto [experts, n, k] = tensor.shape;
   const int64_t rows = spec.ScaleRows(n);
@@ -129,17 +122,22 @@ absl::Status ValidateSizes(const StandardTensor& tensor) {
   const int64_t secondary_columns = spec.secondary_scale == SecondaryScaleKind::kNone     ? 0
                                     : spec.secondary_scale == SecondaryScaleKind::kTensor ? 1
                                                                                           : n;
-  GEMMD_RETURN_IF_ERROR(ValidateSize("codes", tensor.codes, {experts, n, spec.RowWords(k), 4}));
-  GEMMD_RETURN_IF_ERROR(
-      ValidateSize("scales", tensor.scales, {experts, rows, columns, bytes(spec.scale)}));
-  GEMMD_RETURN_IF_ERROR(ValidateSize("zero_points", tensor.zero_points,
-                                     {has_zero_points, experts, rows, columns, zero_point_bytes}));
-  GEMMD_RETURN_IF_ERROR(
-      ValidateSize("secondary_scales", tensor.secondary_scales, {experts, secondary_columns, 4}));
-  GEMMD_RETURN_IF_ERROR(
-      ValidateSize("group_index", tensor.group_index, {spec.has_group_index, experts, k, 4}));
-  GEMMD_RETURN_IF_ERROR(ValidateSize("bias", tensor.bias, {experts, n, bytes(spec.bias)}));
-  return ValidateSize("activation_scale", tensor.activation_scale, {static_activation, experts, 4});
+  using T = StandardTensor;
+  return {{"codes", &T::codes, Product({experts, n, spec.RowWords(k), 4})},
+          {"scales", &T::scales, Product({experts, rows, columns, bytes(spec.scale)})},
+          {"zero_points", &T::zero_points,
+           Product({has_zero_points, experts, rows, columns, zero_point_bytes})},
+          {"secondary_scales", &T::secondary_scales, Product({experts, secondary_columns, 4})},
+          {"group_index", &T::group_index, Product({spec.has_group_index, experts, k, 4})},
+          {"bias", &T::bias, Product({experts, n, bytes(spec.bias)})},
+          {"activation_scale", &T::activation_scale, Product({static_activation, experts, 4})}};
+}
+
+absl::Status ValidateSizes(const StandardTensor& tensor) {
+  for (const TensorSize& size : SizesOf(tensor)) {
+    GEMMD_RETURN_IF_ERROR(size.Check((tensor.*size.buffer).size()));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ValidateShape(const StandardTensor& tensor) {
@@ -284,6 +282,20 @@ int64_t StandardTensor::total_bytes() const {
   }
   return static_cast<int64_t>(total);
 }
+
+absl::Status TensorSize::Check(uint64_t got) const {
+  if (bytes >= 0 && static_cast<uint64_t>(bytes) == got) return absl::OkStatus();
+  return ShapeMismatch(absl::StrCat(name, " has ", got, " bytes, expected ",
+                                    bytes < 0 ? "more than 2^63" : absl::StrCat(bytes)));
+}
+
+absl::StatusOr<std::vector<TensorSize>> TensorSizes(const StandardTensor& tensor) {
+  GEMMD_RETURN_IF_ERROR(ValidateSpec(tensor.spec));
+  GEMMD_RETURN_IF_ERROR(ValidateShape(tensor));
+  return SizesOf(tensor);
+}
+
+absl::Status Validate(const QuantSpec& spec) { return ValidateSpec(spec); }
 
 absl::Status Validate(const StandardTensor& tensor) {
   GEMMD_RETURN_IF_ERROR(ValidateSpec(tensor.spec));

@@ -14,13 +14,16 @@ import struct
 import sys
 
 HERE = pathlib.Path(__file__).parent
-METHODS = ("gptq", "awq", "compressed-tensors", "fp8", "mxfp4")
+METHODS = ("gptq", "awq", "compressed-tensors", "fp8", "mxfp4", "modelopt", "bitnet", "auto-round")
 # Kept of every expectation; codes and the exporters' 16-bit results follow from these.
 KEPT = ("weight_f32", "bias")
+# Of larger expectations only some rows are kept: those around row 128, where a block of scales ends.
+LARGEST_EXPECTATION = 200_000
+FIRST_ROW, LAST_ROW = 112, 144
 # Cases that are not read bit for bit, and what our readers do instead.
 OUTCOMES = {
-    "awq_gemv_g128_reject_or_read": "UNSUPPORTED_FORMAT",
-    "ct_mxfp4_pre014_bias125": "UNSUPPORTED_FORMAT",
+    # pre_quant_scale has no place in the standard representation yet.
+    "modelopt_w4a16_awq": "UNSUPPORTED_FORMAT",
     "gptq_v1_autogptq_b4_zero0_writerbug": "word rule",
 }
 TABLE_START = "| case | writer | commit | seed | expectation by | outcome |\n|---|---|---|---|---|---|\n"
@@ -54,15 +57,34 @@ def copy_case(vectors, description):
     folder.mkdir(parents=True, exist_ok=True)
     config = dict(description.get("model_config", {}), **description["config"])
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    if "hf_quant_config.json" in description:
+        (folder / "hf_quant_config.json").write_text(json.dumps(description["hf_quant_config.json"], indent=1) + "\n")
     write_safetensors(folder / "model.safetensors", read_safetensors(vectors / f"{case}.safetensors"))
     expected = read_safetensors(vectors / f"{case}.expected.safetensors")
-    kept = {name: tensor for name, tensor in expected.items() if name.rsplit(".", 1)[-1] in KEPT}
+    kept = dict(kept_rows(name, tensor) for name, tensor in expected.items() if name.rsplit(".", 1)[-1] in KEPT)
     write_safetensors(folder / "expected.safetensors", kept)
     return {
         "zero_sign": "ignore" if description["zero_sign"].startswith("ignore") else "exact",
         "outcome": OUTCOMES.get(case, "exact"),
         "provenance": description["provenance"],
     }
+
+
+def kept_rows(name, tensor):
+    dtype, shape, data = tensor
+    if len(data) <= LARGEST_EXPECTATION:
+        return name, tensor
+    row = len(data) // shape[0]
+    return f"{name}_from_{FIRST_ROW}", (dtype, [LAST_ROW - FIRST_ROW, *shape[1:]], data[FIRST_ROW * row : LAST_ROW * row])
+
+
+def copy_activations(vectors):
+    """Of the activation vectors: float32 inputs (ours are never scaled in bfloat16), ties to even."""
+    (HERE / "activations").mkdir(exist_ok=True)
+    for name, drop in (("act_quant_compressed_tensors", ".bf16."), ("mx_fakequant_microxcaling", ".nearest")):
+        tensors = read_safetensors(vectors / f"{name}.safetensors")
+        kept = {key: tensor for key, tensor in tensors.items() if drop not in key}
+        write_safetensors(HERE / "activations" / f"{name}.safetensors", kept)
 
 
 def is_ours(description):
@@ -100,6 +122,7 @@ def main():
             if "fnuz" not in path.name:  # types that no reader here takes
                 text = json.dumps(json.loads(path.read_text()), separators=(",", ":"))
                 (HERE / folder / path.name).write_text(text + "\n")
+    copy_activations(vectors)
     write_table(cases)
 
 

@@ -1,5 +1,5 @@
-// What    The checkpoint readers, from files to the standard representation. Input: 4 bytes little-endian
-//         length of config.json, config.json, model.safetensors.
+// What    The checkpoint readers, from files to the standard representation. Input: 4 bytes
+//         little-endian length of config.json, config.json, model.safetensors.
 #include <unistd.h>
 
 #include <algorithm>
@@ -52,6 +52,19 @@ void Check(const gemmd::StandardTensor& tensor) {
                               absl::MakeSpan(row));
 }
 
+// Names that may be put together from `module` and its neighbours.
+std::vector<std::string> Composites(const std::string& module) {
+  const std::string parent = module.substr(0, module.rfind('.') + 1);
+  std::vector<std::string> names = {parent + "qkv_proj", parent + "gate_up_proj"};
+  const size_t experts = module.find("experts.");
+  if (experts != std::string::npos) {
+    const std::string stack = module.substr(0, experts + std::strlen("experts."));
+    names.push_back(stack + "gate_up_proj");
+    names.push_back(stack + "down_proj");
+  }
+  return names;
+}
+
 }  // namespace
 
 namespace gemmd {
@@ -84,6 +97,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!modules.ok()) return 0;
   for (size_t i = 0; i < std::min<size_t>(modules->size(), 4); ++i) {
     const auto layer = gemmd::ReadLayer(workspace.path(), (*modules)[i]);
+    if (layer.ok()) Check(layer->tensor);
+  }
+  if (modules->empty()) return 0;
+  for (const std::string& name : Composites(modules->front())) {
+    const auto layer = gemmd::ReadLayer(workspace.path(), name);
     if (layer.ok()) Check(layer->tensor);
   }
   return 0;

@@ -93,15 +93,45 @@ TEST(CheckpointFilesTest, NamesWhatIsMissing) {
   }
 }
 
-TEST(CheckpointFilesTest, RefusesUnknownMethodsAndUnquantizedCheckpoints) {
-  for (const char* config : {R"({})", R"({"quantization_config": {}})",
-                             R"({"quantization_config": {"quant_method": "bitsandbytes"}})"}) {
+TEST(CheckpointFilesTest, RefusesUnknownMethods) {
+  for (const char* config :
+       {R"({"quantization_config": {}})", R"({"quantization_config": {"quant_method": "quark"}})",
+        R"({"quantization_config": {"quant_method": "bitsandbytes"}})"}) {
     TemporaryDirectory directory;
     EditableCheckpoint(kCase).Write(directory.path());
     WriteFile(directory.path() / "config.json", config);
     EXPECT_EQ(Outcome(ReadLayer(directory.path(), kModule)), "UNSUPPORTED_FORMAT") << config;
     EXPECT_EQ(Outcome(ListModules(directory.path())), "UNSUPPORTED_FORMAT") << config;
   }
+}
+
+TEST(CheckpointFilesTest, RefusesPackedWeightsWithoutAConfig) {
+  TemporaryDirectory directory;
+  EditableCheckpoint(kCase).Write(directory.path());
+  WriteFile(directory.path() / "config.json", "{}");
+  EXPECT_EQ(Outcome(ReadLayer(directory.path(), kModule)), "UNSUPPORTED_FORMAT");
+  EXPECT_TRUE(ListModules(directory.path())->empty());
+}
+
+TEST(CheckpointFilesTest, ReadsUnquantizedCheckpoints) {
+  TemporaryDirectory directory;
+  WriteFile(directory.path() / "config.json", R"({"hidden_size": 4})");
+  RawTensors tensors;
+  tensors["a.weight"] = {"BF16", {2, 4}, std::string(16, '\1')};
+  tensors["b.weight"] = {"F32", {1, 3}, std::string(12, '\1')};
+  tensors["b.bias"] = {"F32", {1}, std::string(4, '\1')};
+  tensors["norm.weight"] = {"BF16", {4}, std::string(8, '\1')};
+  WriteTensors(directory.path() / "model.safetensors", tensors);
+  EXPECT_THAT(*ListModules(directory.path()), testing::ElementsAre("a", "b"));
+  const auto a = ReadLayer(directory.path(), "a");
+  ASSERT_TRUE(a.ok()) << a.status();
+  EXPECT_EQ(a->format, "unquantized");
+  EXPECT_EQ(a->tensor.spec.weight, kBFloat16);
+  const auto b = ReadLayer(directory.path(), "b");
+  ASSERT_TRUE(b.ok()) << b.status();
+  EXPECT_EQ(b->tensor.spec.weight, kFloat32);
+  EXPECT_EQ(b->tensor.spec.bias, kFloat32);
+  EXPECT_EQ(Outcome(ReadLayer(directory.path(), "norm")), "UNSUPPORTED_FORMAT");
 }
 
 TEST(CheckpointFilesTest, ReadsTheSeparateConfigOfOlderGptqExports) {

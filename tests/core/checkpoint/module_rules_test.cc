@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "core/checkpoint/composite.h"
 #include "kernels/base/status.h"
 #include "tests/core/checkpoint/test_checkpoint.h"
 
@@ -36,6 +37,18 @@ TEST(PythonMatchTest, TakesPolynomialTimeForHostilePatterns) {
     EXPECT_FALSE(*PythonMatch(pattern, text)) << pattern;
   }
   EXPECT_EQ(ReasonOf(PythonMatch("(a)\\1", text).status()), "BAD_CHECKPOINT");
+}
+
+TEST(ShellMatchTest, TakesTheWholeNameAndDotsAsText) {
+  EXPECT_TRUE(ShellMatch("model.layers.0.*", "model.layers.0.mlp.gate"));
+  EXPECT_TRUE(ShellMatch("*gate", "model.layers.0.mlp.gate"));
+  EXPECT_TRUE(ShellMatch("lm_head*", "lm_head"));
+  EXPECT_TRUE(ShellMatch("a?c*", "abc.d"));
+  EXPECT_FALSE(ShellMatch("model.layers.0*", "model.layers.1"));
+  EXPECT_FALSE(ShellMatch("*mlp.gate", "model.layers.0.mlp.gate_proj"));
+  EXPECT_FALSE(ShellMatch("layers", "model.layers"));
+  EXPECT_FALSE(ShellMatch("", "a"));
+  EXPECT_FALSE(ShellMatch(std::string(100, '*') + "b", std::string(500, 'a')));
 }
 
 TEST(HuggingFaceRuleTest, SkipsWhatTransformersSkips) {
@@ -88,6 +101,27 @@ TEST(CompressedTensorsRuleTest, PutsEveryModuleIntoTheGroupTheLibraryDoes) {
       const Json& expected = each["config"]["config_groups"][module["group"].get<std::string>()];
       EXPECT_EQ(groups->front(), expected) << each["case"] << module;
     }
+  }
+}
+
+TEST(CompressedTensorsRuleTest, MatchesAFusedNameThroughItsParts) {
+  for (const auto& each : Cases("resolve_fused_names.json")) {
+    const std::string fused = each["fused_name"];
+    const Json config = {
+        {"config_groups", {{"a", {{"targets", {each["target"].get<std::string>()}}}}}}};
+    // The tensors of a layer whose projections are stored one by one.
+    std::map<std::string, std::string> index;
+    const std::string parent = fused.substr(0, fused.rfind('.') + 1);
+    for (const char* part : {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "down_proj"}) {
+      index[parent + part + ".weight"] = "model.safetensors";
+    }
+    const auto parts = FindParts(index, fused);
+    ASSERT_TRUE(parts.ok() && parts->has_value()) << fused;
+    bool matches = false;
+    for (const std::string& part : (*parts)->front()) {
+      matches = matches || !ResolveConfigGroups(config, part)->empty();
+    }
+    EXPECT_EQ(matches, each["match"].get<bool>()) << each;
   }
 }
 

@@ -10,6 +10,8 @@
 namespace gemmd {
 namespace {
 
+constexpr char kModelOptFile[] = "hf_quant_config.json";
+
 std::string ReadFile(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   EXPECT_TRUE(stream) << file;
@@ -84,10 +86,16 @@ TemporaryDirectory::~TemporaryDirectory() {
 
 EditableCheckpoint::EditableCheckpoint(const std::string& name)
     : config(nlohmann::ordered_json::parse(ReadFile(CaseDirectory(name) / "config.json"))),
-      tensors(LoadTensors(CaseDirectory(name) / "model.safetensors")) {}
+      tensors(LoadTensors(CaseDirectory(name) / "model.safetensors")) {
+  const std::filesystem::path file = CaseDirectory(name) / kModelOptFile;
+  if (std::filesystem::exists(file)) {
+    modelopt_config = nlohmann::ordered_json::parse(ReadFile(file));
+  }
+}
 
 void EditableCheckpoint::Write(const std::filesystem::path& directory) const {
   WriteFile(directory / "config.json", config.dump());
+  if (!modelopt_config.is_null()) WriteFile(directory / kModelOptFile, modelopt_config.dump());
   WriteTensors(directory / "model.safetensors", tensors);
 }
 

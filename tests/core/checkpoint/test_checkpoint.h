@@ -43,10 +43,11 @@ class TemporaryDirectory {
 // A golden case, changeable until Write().
 struct EditableCheckpoint {
   explicit EditableCheckpoint(const std::string& name);
-  // Writes config.json and model.safetensors into `directory`.
+  // Writes its config files and model.safetensors into `directory`.
   void Write(const std::filesystem::path& directory) const;
 
   nlohmann::ordered_json config;
+  nlohmann::ordered_json modelopt_config;  // hf_quant_config.json; null: the case has none
   RawTensors tensors;
 };
 

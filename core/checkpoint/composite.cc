@@ -1,0 +1,131 @@
+#include "core/checkpoint/composite.h"
+
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "core/checkpoint/errors.h"
+
+namespace gemmd {
+namespace {
+
+using Index = std::map<std::string, std::string>;
+using Names = std::vector<std::string>;
+
+constexpr int64_t kMostExperts = 1 << 16;
+
+struct FusedName {
+  const char* name;
+  Names parts;
+};
+
+// w1 is gate, w3 up and w2 down (Mixtral).
+const std::vector<FusedName>& FusedNames() {
+  static const auto* const kNames = new std::vector<FusedName>{
+      {"qkv_proj", {"q_proj", "k_proj", "v_proj"}},
+      {"gate_up_proj", {"gate_proj", "up_proj"}},
+      {"gate_up_proj", {"w1", "w3"}},
+      {"w13", {"w1", "w3"}},
+      {"w13", {"gate_proj", "up_proj"}},
+      {"gate_proj", {"w1"}},
+      {"up_proj", {"w3"}},
+      {"down_proj", {"w2"}},
+      {"w2", {"down_proj"}},
+      {"fused_qkv_a_proj", {"q_a_proj", "kv_a_proj_with_mqa"}},
+  };
+  return *kNames;
+}
+
+bool HasModule(const Index& index, const std::string& module) {
+  const std::string prefix = module + ".";
+  const auto found = index.lower_bound(prefix);
+  return found != index.end() && absl::StartsWith(found->first, prefix);
+}
+
+// "a.b.c" -> "a.b." and "c".
+std::pair<std::string, std::string> Split(const std::string& module) {
+  const size_t dot = module.rfind('.');
+  if (dot == std::string::npos) return {"", module};
+  return {module.substr(0, dot + 1), module.substr(dot + 1)};
+}
+
+Names WithPrefix(const std::string& prefix, const Names& names) {
+  Names out;
+  for (const std::string& name : names) out.push_back(prefix + name);
+  return out;
+}
+
+// The modules whose rows make `name` below `prefix`; empty when none of them exists.
+absl::StatusOr<Names> RowParts(const Index& index, const std::string& prefix,
+                               const std::string& name) {
+  if (HasModule(index, prefix + name)) return Names{prefix + name};
+  for (const FusedName& fused : FusedNames()) {
+    if (name != fused.name) continue;
+    const Names parts = WithPrefix(prefix, fused.parts);
+    size_t present = 0;
+    std::string missing;
+    for (const std::string& part : parts) {
+      if (HasModule(index, part)) {
+        ++present;
+      } else {
+        missing = part;
+      }
+    }
+    if (present == parts.size()) return parts;
+    if (present > 0) {
+      return BadCheckpoint(
+          absl::StrCat("module ", prefix, name, ": its part ", missing, " is missing"));
+    }
+  }
+  return Names{};
+}
+
+// Numbers N of "<prefix>N.".
+std::set<int64_t> ExpertsBelow(const Index& index, const std::string& prefix) {
+  std::set<int64_t> experts;
+  for (auto it = index.lower_bound(prefix); it != index.end(); ++it) {
+    if (!absl::StartsWith(it->first, prefix)) break;
+    const size_t dot = it->first.find('.', prefix.size());
+    if (dot == std::string::npos) continue;
+    const std::string digits = it->first.substr(prefix.size(), dot - prefix.size());
+    int64_t expert = 0;
+    // Plain decimal numbers only: "007" and "+7" name something else.
+    if (absl::SimpleAtoi(digits, &expert) && expert >= 0 && absl::StrCat(expert) == digits) {
+      experts.insert(expert);
+    }
+  }
+  return experts;
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<PartNames>> FindParts(const Index& index, const std::string& module) {
+  const auto [prefix, name] = Split(module);
+  if (!absl::EndsWith(prefix, "experts.")) {
+    GEMMD_ASSIGN_OR_RETURN(const Names parts, RowParts(index, prefix, name));
+    if (parts.empty()) return std::nullopt;
+    return PartNames{parts};
+  }
+  const std::set<int64_t> experts = ExpertsBelow(index, prefix);
+  if (experts.empty()) return std::nullopt;
+  const int64_t count = *experts.rbegin() + 1;
+  if (count > kMostExperts) {
+    return BadCheckpoint(absl::StrCat("module ", module, ": expert ", count - 1,
+                                      ", expected less than ", kMostExperts));
+  }
+  PartNames parts;
+  for (int64_t expert = 0; expert < count; ++expert) {
+    GEMMD_ASSIGN_OR_RETURN(Names rows, RowParts(index, absl::StrCat(prefix, expert, "."), name));
+    if (rows.empty() && expert == 0 && experts.count(0) != 0) return std::nullopt;
+    if (rows.empty()) {
+      return BadCheckpoint(absl::StrCat("module ", module, ": expert ", expert, " of ", count,
+                                        " has no tensors for it"));
+    }
+    parts.push_back(std::move(rows));
+  }
+  return parts;
+}
+
+}  // namespace gemmd

@@ -1,0 +1,28 @@
+// What    Modules that a checkpoint holds in parts: fused projections (qkv_proj is q_proj, k_proj
+//         and v_proj) and stacks of experts that are stored one by one (experts.gate_up_proj is
+//         experts.0.gate_proj and experts.0.up_proj, or w1 and w3, and so on).
+// Errors  InvalidArgument BAD_CHECKPOINT when some parts are there and others are missing.
+// Threads Pure functions.
+#ifndef GEMMD_CORE_CHECKPOINT_COMPOSITE_H_
+#define GEMMD_CORE_CHECKPOINT_COMPOSITE_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace gemmd {
+
+// Per expert (one for a dense layer) the modules whose rows follow each other.
+using PartNames = std::vector<std::vector<std::string>>;
+
+// The parts of `module`, which has no tensors of its own. `index` maps names of tensors to files.
+// nullopt: nothing in the checkpoint can be its parts.
+absl::StatusOr<std::optional<PartNames>> FindParts(const std::map<std::string, std::string>& index,
+                                                   const std::string& module);
+
+}  // namespace gemmd
+
+#endif  // GEMMD_CORE_CHECKPOINT_COMPOSITE_H_

@@ -1,0 +1,270 @@
+// What    ModelOpt: FP8 (per tensor, channel, block), NVFP4, MXFP8, MXFP4, INT8 and W4A16_AWQ.
+// Source  https://github.com/NVIDIA/Model-Optimizer; layouts: README.md.
+#include "core/checkpoint/modelopt.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/checkpoint/errors.h"
+#include "core/checkpoint/reader.h"
+#include "core/checkpoint/reader_parts.h"
+#include "core/quant/bit_row.h"
+#include "core/quant/reference.h"
+
+namespace gemmd {
+namespace {
+
+constexpr char kWeight[] = ".weight";
+constexpr char kScale[] = ".weight_scale";
+constexpr char kInputScale[] = ".input_scale";
+constexpr char kPreQuantScale[] = ".pre_quant_scale";
+constexpr int64_t kNvfp4Block = 16;
+constexpr int64_t kMxBlock = 32;
+constexpr int64_t kFp8Block = 128;
+
+// Float32 scales of one of `shapes`; the blocks are the caller's.
+absl::Status ReadFloatScales(ModuleTensors& tensors, const std::vector<Shape>& shapes,
+                             ScaleSign sign, StandardTensor& tensor) {
+  GEMMD_ASSIGN_OR_RETURN(TensorData scales, ReadScales(tensors, kScale, {"F32"}, shapes, sign));
+  tensor.spec.scale = kFloat32;
+  tensor.scale_columns = tensor.spec.ScaleColumns(tensor.shape.k);
+  tensor.scales = std::move(scales.bytes);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StandardTensor> ReadFp8(const ModelOptScheme&, ModuleTensors& tensors) {
+  StandardTensor tensor;
+  GEMMD_RETURN_IF_ERROR(ReadFloat8Weight(tensors, kWeight, 2, {"F8_E4M3"}, tensor));
+  tensor.spec.scale_block_n = 0;
+  GEMMD_RETURN_IF_ERROR(ReadFloatScales(tensors, {{}, {1}}, ScaleSign::kPositive, tensor));
+  GEMMD_RETURN_IF_ERROR(ReadStaticActivation(tensors, kInputScale, kFloat8E4M3, tensor));
+  return tensor;
+}
+
+absl::StatusOr<StandardTensor> ReadFp8Channel(const ModelOptScheme&, ModuleTensors& tensors) {
+  StandardTensor tensor;
+  GEMMD_RETURN_IF_ERROR(ReadFloat8Weight(tensors, kWeight, 2, {"F8_E4M3"}, tensor));
+  const int64_t n = tensor.shape.n;
+  GEMMD_RETURN_IF_ERROR(ReadFloatScales(tensors, {{n}, {n, 1}}, ScaleSign::kPositive, tensor));
+  SetDynamicActivation(kFloat8E4M3, 0, tensor);
+  return tensor;
+}
+
+// Shapes of a grid of blocks: with the unit axes of the exporter, or with any of them dropped.
+std::vector<Shape> BlockGridShapes(int64_t rows, int64_t columns) {
+  std::vector<Shape> shapes = {{rows, 1, columns, 1}, {rows, columns}};
+  if (rows == 1) shapes.push_back({columns});
+  if (columns == 1) shapes.push_back({rows});
+  if (rows == 1 && columns == 1) shapes.push_back({});
+  return shapes;
+}
+
+absl::StatusOr<StandardTensor> ReadFp8Block(const ModelOptScheme&, ModuleTensors& tensors) {
+  StandardTensor tensor;
+  GEMMD_RETURN_IF_ERROR(ReadFloat8Weight(tensors, kWeight, 2, {"F8_E4M3"}, tensor));
+  tensor.spec.scale_block_n = kFp8Block;
+  tensor.spec.scale_block_k = kFp8Block;
+  const std::vector<Shape> shapes = BlockGridShapes(tensor.spec.ScaleRows(tensor.shape.n),
+                                                    tensor.spec.ScaleColumns(tensor.shape.k));
+  GEMMD_RETURN_IF_ERROR(ReadFloatScales(tensors, shapes, ScaleSign::kPositive, tensor));
+  return tensor;
+}
+
+absl::Status CheckGroup(const ModelOptScheme& scheme, int64_t expected) {
+  if (scheme.group_size == 0 || scheme.group_size == expected) return absl::OkStatus();
+  return UnsupportedFormat(absl::StrCat("ModelOpt quant_algo \"", scheme.algorithm,
+                                        "\" with group_size ", scheme.group_size,
+                                        " is not read: ", expected, " is"));
+}
+
+absl::StatusOr<StandardTensor> ReadNvfp4(const ModelOptScheme& scheme, ModuleTensors& tensors) {
+  GEMMD_RETURN_IF_ERROR(CheckGroup(scheme, kNvfp4Block));
+  GEMMD_ASSIGN_OR_RETURN(const TensorInfo info, tensors.Require(kWeight, 2));
+  StandardTensor tensor;
+  tensor.shape = {1, info.shape[0], 2 * info.shape[1]};
+  const auto [experts, n, k] = tensor.shape;
+  if (k % kNvfp4Block != 0) {
+    return tensors.Bad(kWeight, absl::StrCat("K is ", k, ", expected a multiple of ", kNvfp4Block));
+  }
+  GEMMD_ASSIGN_OR_RETURN(TensorData codes, tensors.Read(kWeight, {"U8"}, {info.shape}));
+  GEMMD_ASSIGN_OR_RETURN(
+      TensorData scales,
+      ReadScales(tensors, kScale, {"F8_E4M3"}, {{n, k / kNvfp4Block}}, ScaleSign::kPositiveOrZero));
+  // A factor, other than compressed-tensors' weight_global_scale.
+  GEMMD_ASSIGN_OR_RETURN(TensorData factor, ReadScales(tensors, ".weight_scale_2", {"F32"},
+                                                       {{}, {1}}, ScaleSign::kPositive));
+  tensor.spec.weight = kFloat4E2M1;
+  tensor.spec.scale = kFloat8E4M3;
+  tensor.spec.scale_block_k = kNvfp4Block;
+  tensor.spec.secondary_scale = SecondaryScaleKind::kTensor;
+  tensor.scale_columns = k / kNvfp4Block;
+  tensor.codes = PadRows(std::move(codes.bytes), k / 2);
+  tensor.scales = std::move(scales.bytes);
+  tensor.secondary_scales = std::move(factor.bytes);
+  if (scheme.algorithm == "nvfp4") {
+    GEMMD_RETURN_IF_ERROR(CheckInputScale(tensors, kInputScale));
+    SetDynamicActivation(kFloat4E2M1, kNvfp4Block, tensor);
+  }
+  return tensor;
+}
+
+absl::StatusOr<StandardTensor> ReadMxfp8(const ModelOptScheme& scheme, ModuleTensors& tensors) {
+  GEMMD_RETURN_IF_ERROR(CheckGroup(scheme, kMxBlock));
+  StandardTensor tensor;
+  GEMMD_RETURN_IF_ERROR(ReadFloat8Weight(tensors, kWeight, 2, {"F8_E4M3"}, tensor));
+  const auto [experts, n, k] = tensor.shape;
+  if (k % kMxBlock != 0) {
+    return tensors.Bad(kWeight, absl::StrCat("K is ", k, ", expected a multiple of ", kMxBlock));
+  }
+  GEMMD_ASSIGN_OR_RETURN(TensorData scales, ReadExponents(tensors, kScale, {{n, k / kMxBlock}}));
+  tensor.spec.scale = kFloat8E8M0;
+  tensor.spec.scale_block_k = kMxBlock;
+  tensor.scale_columns = k / kMxBlock;
+  tensor.scales = std::move(scales.bytes);
+  SetDynamicActivation(kFloat8E4M3, kMxBlock, tensor);
+  return tensor;
+}
+
+absl::StatusOr<StandardTensor> ReadMxfp4(const ModelOptScheme& scheme, ModuleTensors& tensors) {
+  GEMMD_RETURN_IF_ERROR(CheckGroup(scheme, kMxBlock));
+  GEMMD_ASSIGN_OR_RETURN(StandardTensor tensor, ReadPlainMxfp4(tensors, kWeight, kScale));
+  if (scheme.algorithm == "mxfp4") {
+    SetDynamicActivation(kFloat4E2M1, kMxBlock, tensor);
+  } else if (tensors.Find(kInputScale) != nullptr) {
+    GEMMD_RETURN_IF_ERROR(ReadStaticActivation(tensors, kInputScale, kFloat8E4M3, tensor));
+  } else {
+    SetDynamicActivation(kFloat8E4M3, 0, tensor);
+  }
+  return tensor;
+}
+
+// y = (x * pre_quant_scale) W^T. The standard representation has no factors along K; factors of 1
+// change nothing.
+absl::Status RequireNoPreQuantScale(const LayerShape& shape, ModuleTensors& tensors) {
+  if (tensors.Find(kPreQuantScale) == nullptr) return absl::OkStatus();
+  GEMMD_ASSIGN_OR_RETURN(
+      const TensorData factors,
+      ReadScales(tensors, kPreQuantScale, {"F16", "BF16", "F32"}, {{shape.k}}, ScaleSign::kAny));
+  const NumberFormat format = FormatOfDtype(factors.info.dtype);
+  for (int64_t i = 0; i < shape.k; ++i) {
+    const double factor =
+        format.bits == 32 ? factors.at<float>(i) : DecodeNumber(format, factors.at<uint16_t>(i));
+    if (factor == 1) continue;
+    return UnsupportedFormat(absl::StrCat("module ", tensors.module(), ": pre_quant_scale is ",
+                                          factor, " at column ", i,
+                                          ": factors of the activations other than 1 are not read, "
+                                          "only checkpoints that folded them into the layer "
+                                          "before"));
+  }
+  return absl::OkStatus();
+}
+
+// Byte [i, k]: row 2i in the low nibble, row 2i + 1 in the high one, two's complement.
+Buffer UnpackRowPairs(const TensorData& packed, int64_t n, int64_t k) {
+  const int64_t row_bytes = BitRowBytes(k, 4);
+  Buffer codes(n * row_bytes);
+  std::vector<uint8_t> row(k);
+  for (int64_t i = 0; i < n; ++i) {
+    const int shift = i % 2 == 0 ? 0 : 4;
+    for (int64_t column = 0; column < k; ++column) {
+      // The value plus 8.
+      row[column] = ((packed.at<uint8_t>(i / 2 * k + column) >> shift) & 15) ^ 8;
+    }
+    PackBitRow(row, 4, codes.data() + i * row_bytes);
+  }
+  return codes;
+}
+
+// The group size of the config, or what the scales [N, G] tell when it is silent.
+absl::StatusOr<int64_t> AwqGroupSize(const ModelOptScheme& scheme, const ModuleTensors& tensors,
+                                     int64_t k) {
+  GEMMD_ASSIGN_OR_RETURN(const TensorInfo scales, tensors.Require(kScale, 2));
+  const int64_t groups = scales.shape[1];
+  const int64_t group_size = scheme.group_size > 0 ? scheme.group_size : k / groups;
+  if (group_size < 1 || k % group_size != 0) {
+    return tensors.Bad(kScale, absl::StrCat("expected groups that divide K ", k, ", got ",
+                                            scales.Describe(), " with group_size ", group_size));
+  }
+  return group_size;
+}
+
+absl::StatusOr<StandardTensor> ReadAwq(const ModelOptScheme& scheme, ModuleTensors& tensors) {
+  GEMMD_ASSIGN_OR_RETURN(const TensorInfo info, tensors.Require(kWeight, 2));
+  StandardTensor tensor;
+  tensor.shape = {1, 2 * info.shape[0], info.shape[1]};
+  const auto [experts, n, k] = tensor.shape;
+  GEMMD_ASSIGN_OR_RETURN(tensor.spec.scale_block_k, AwqGroupSize(scheme, tensors, k));
+  GEMMD_ASSIGN_OR_RETURN(const TensorData packed, tensors.Read(kWeight, {"U8"}, {info.shape}));
+  tensor.spec.weight = IntegerFormat(4);
+  tensor.codes = UnpackRowPairs(packed, n, k);
+  GEMMD_RETURN_IF_ERROR(
+      ReadFloatScales(tensors, {{n, tensor.spec.ScaleColumns(k)}}, ScaleSign::kAny, tensor));
+  GEMMD_RETURN_IF_ERROR(RequireNoPreQuantScale(tensor.shape, tensors));
+  return tensor;
+}
+
+absl::StatusOr<StandardTensor> ReadInt8(const ModelOptScheme& scheme, ModuleTensors& tensors) {
+  StandardTensor tensor;
+  GEMMD_RETURN_IF_ERROR(ReadInt8Weight(tensors, kWeight, tensor));
+  const int64_t n = tensor.shape.n;
+  GEMMD_RETURN_IF_ERROR(ReadFloatScales(tensors, {{n}, {n, 1}}, ScaleSign::kAny, tensor));
+  GEMMD_RETURN_IF_ERROR(RequireNoPreQuantScale(tensor.shape, tensors));
+  if (scheme.algorithm == "w8a8_sq_per_channel") {
+    GEMMD_RETURN_IF_ERROR(ReadStaticActivation(tensors, kInputScale, kInt8, tensor));
+  }
+  return tensor;
+}
+
+struct Algorithm {
+  const char* name;
+  absl::StatusOr<StandardTensor> (*read)(const ModelOptScheme& scheme, ModuleTensors& tensors);
+};
+
+constexpr std::array<Algorithm, 11> kAlgorithms = {{
+    {"fp8", &ReadFp8},
+    {"fp8_per_channel_per_token", &ReadFp8Channel},
+    {"fp8_pb_wo", &ReadFp8Block},
+    {"nvfp4", &ReadNvfp4},
+    {"w4a16_nvfp4", &ReadNvfp4},
+    {"mxfp8", &ReadMxfp8},
+    {"mxfp4", &ReadMxfp4},
+    {"w4a8_mxfp4_fp8", &ReadMxfp4},
+    {"w4a16_awq", &ReadAwq},
+    {"w8a8_sq_per_channel", &ReadInt8},
+    {"w8a16", &ReadInt8},
+}};
+
+bool LooksQuantized(const ModuleTensors& tensors) {
+  const TensorInfo* weight = tensors.Find(kWeight);
+  return tensors.Find(kScale) != nullptr ||
+         (weight != nullptr && (weight->dtype == "U8" || weight->dtype == "I8" ||
+                                FormatOfDtype(weight->dtype).bits == 8));
+}
+
+absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) {
+  const auto found = ModelOptSchemeOf(config, tensors.module());
+  if (ReasonOf(found.status()) == "BAD_CHECKPOINT") return tensors.Bad(found.status().message());
+  if (!found.ok()) return found.status();
+  const std::optional<ModelOptScheme>& scheme = *found;
+  GEMMD_RETURN_IF_ERROR(CheckAgreement(tensors, scheme.has_value(), LooksQuantized(tensors),
+                                       "8-bit .weight or a .weight_scale"));
+  std::string known;
+  for (const Algorithm& algorithm : kAlgorithms) {
+    absl::StrAppend(&known, known.empty() ? "" : ", ", algorithm.name);
+    if (scheme->algorithm != algorithm.name) continue;
+    GEMMD_ASSIGN_OR_RETURN(StandardTensor tensor, algorithm.read(*scheme, tensors));
+    GEMMD_RETURN_IF_ERROR(ReadBias(tensors, ".bias", tensor));
+    return tensor;
+  }
+  return UnsupportedFormat(
+      absl::StrCat("ModelOpt quant_algo \"", scheme->algorithm, "\" is not read: ", known, " are"));
+}
+
+}  // namespace
+
+CheckpointReader ModelOptReader() { return {"modelopt", {".weight_scale"}, &Read}; }
+
+}  // namespace gemmd

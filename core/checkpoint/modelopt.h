@@ -1,0 +1,34 @@
+// What    Configs of NVIDIA ModelOpt: quantization_config of config.json, hf_quant_config.json, or
+//         both, as one flat object; and the scheme of one module.
+// Errors  InvalidArgument BAD_CHECKPOINT; that the two files contradict each other is said by
+//         ModelOptSchemeOf.
+// Source  https://github.com/NVIDIA/Model-Optimizer; layouts: README.md.
+#ifndef GEMMD_CORE_CHECKPOINT_MODELOPT_H_
+#define GEMMD_CORE_CHECKPOINT_MODELOPT_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/checkpoint/json.h"
+
+namespace gemmd {
+
+bool IsModelOptConfig(const Json& config);
+
+// `config` is quantization_config, `file` the content of hf_quant_config.json; null when absent.
+// The result has quant_method "modelopt" and the keys of both.
+absl::StatusOr<Json> MergeModelOptConfig(const Json& config, const Json& file);
+
+struct ModelOptScheme {
+  std::string algorithm;   // lower case: "fp8", "nvfp4", ...
+  int64_t group_size = 0;  // 0 = not said
+};
+
+// nullopt: the config leaves `module` unquantized. `config` is merged.
+absl::StatusOr<std::optional<ModelOptScheme>> ModelOptSchemeOf(const Json& config,
+                                                               const std::string& module);
+
+}  // namespace gemmd
+
+#endif  // GEMMD_CORE_CHECKPOINT_MODELOPT_H_

@@ -1,0 +1,114 @@
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/checkpoint/errors.h"
+#include "core/checkpoint/modelopt.h"
+#include "core/checkpoint/module_rules.h"
+
+namespace gemmd {
+namespace {
+
+constexpr char kMethod[] = "modelopt";
+// Set in a merged config whose two sources contradict each other: a module is named only later.
+constexpr char kContradiction[] = "gemmd: contradiction";
+
+// Adds the keys of `from` that `to` lacks.
+void AddMissing(const Json& from, Json& to) {
+  for (const auto& [name, value] : from.items()) {
+    if (FindField(to, {name.c_str()}) == nullptr) to[name] = value;
+  }
+}
+
+// `config` with the keys of its "quantization" object, in which hf_quant_config.json and some
+// config.json keep them.
+absl::StatusOr<Json> Flat(const Json& config) {
+  Json flat = config.is_null() ? Json::object() : config;
+  const Json* nested = FindField(flat, {"quantization"});
+  if (nested == nullptr) return flat;
+  if (!nested->is_object()) return BadCheckpoint("\"quantization\": expected an object");
+  const Json keys = *nested;
+  flat.erase("quantization");
+  AddMissing(keys, flat);
+  return flat;
+}
+
+absl::StatusOr<bool> IsExcluded(const Json& config, const std::string& module) {
+  for (const char* key : {"ignore", "exclude_modules"}) {
+    GEMMD_ASSIGN_OR_RETURN(const std::vector<std::string> patterns, StringsField(config, {key}));
+    for (const std::string& pattern : patterns) {
+      if (ShellMatch(pattern, module)) return true;
+    }
+  }
+  return false;
+}
+
+// The entry of quantized_layers for `module`, or nullptr.
+absl::StatusOr<const Json*> LayerEntry(const Json& config, const std::string& module) {
+  const Json* layers = FindField(config, {"quantized_layers"});
+  if (layers == nullptr || !layers->is_object()) {
+    return BadCheckpoint("ModelOpt MIXED_PRECISION without \"quantized_layers\"");
+  }
+  const auto exact = layers->find(module);
+  if (exact != layers->end()) return &*exact;
+  for (const auto& [pattern, entry] : layers->items()) {
+    if (ShellMatch(pattern, module)) return &entry;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<ModelOptScheme> ParseScheme(const Json& entry) {
+  ModelOptScheme scheme;
+  GEMMD_ASSIGN_OR_RETURN(scheme.algorithm, NameField(entry, {"quant_algo"}, ""));
+  GEMMD_ASSIGN_OR_RETURN(scheme.group_size, IntegerField(entry, {"group_size"}, 0));
+  GEMMD_ASSIGN_OR_RETURN(const bool zero_point, BoolField(entry, {"has_zero_point"}, false));
+  if (zero_point) return UnsupportedFormat("ModelOpt with has_zero_point true is not read");
+  if (scheme.group_size < 0 || scheme.group_size > int64_t{1} << 40) {
+    return BadCheckpoint(
+        absl::StrCat("\"group_size\": expected a positive number, got ", scheme.group_size));
+  }
+  return scheme;
+}
+
+}  // namespace
+
+bool IsModelOptConfig(const Json& config) {
+  const auto method = NameField(config, {"quant_method"}, "");
+  return method.ok() && (*method == kMethod || *method == "modelopt_fp4" ||
+                         *method == "modelopt_mixed" || *method == "modelopt_mxfp8");
+}
+
+absl::StatusOr<Json> MergeModelOptConfig(const Json& config, const Json& file) {
+  GEMMD_ASSIGN_OR_RETURN(Json merged, Flat(config));
+  GEMMD_ASSIGN_OR_RETURN(const Json other, Flat(file));
+  GEMMD_ASSIGN_OR_RETURN(const std::string algorithm, NameField(merged, {"quant_algo"}, ""));
+  GEMMD_ASSIGN_OR_RETURN(const std::string other_algorithm, NameField(other, {"quant_algo"}, ""));
+  AddMissing(other, merged);
+  merged.erase(kContradiction);
+  if (!algorithm.empty() && !other_algorithm.empty() && algorithm != other_algorithm) {
+    merged[kContradiction] = absl::StrCat("quant_algo is \"", algorithm, "\" in config.json and \"",
+                                          other_algorithm, "\" in hf_quant_config.json");
+  }
+  merged["quant_method"] = kMethod;
+  return merged;
+}
+
+absl::StatusOr<std::optional<ModelOptScheme>> ModelOptSchemeOf(const Json& config,
+                                                               const std::string& module) {
+  const Json* contradiction = FindField(config, {kContradiction});
+  if (contradiction != nullptr) {
+    return BadCheckpoint(contradiction->get_ref<const std::string&>());
+  }
+  GEMMD_ASSIGN_OR_RETURN(const bool excluded, IsExcluded(config, module));
+  if (excluded) return std::nullopt;
+  GEMMD_ASSIGN_OR_RETURN(ModelOptScheme scheme, ParseScheme(config));
+  if (scheme.algorithm != "mixed_precision") return scheme;
+  GEMMD_ASSIGN_OR_RETURN(const Json* const entry, LayerEntry(config, module));
+  if (entry == nullptr) return std::nullopt;
+  if (!entry->is_object()) {
+    return BadCheckpoint(
+        absl::StrCat("\"quantized_layers\": \"", module, "\": expected an object"));
+  }
+  GEMMD_ASSIGN_OR_RETURN(scheme, ParseScheme(*entry));
+  return scheme;
+}
+
+}  // namespace gemmd

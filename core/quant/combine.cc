@@ -1,0 +1,310 @@
+#include "core/quant/combine.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status.h"
+
+namespace gemmd {
+namespace {
+
+using Parts = std::vector<StandardTensor>;
+
+absl::Status Differ(absl::string_view what, size_t part) {
+  return Error(absl::StatusCode::kInvalidArgument, "PARTS_DIFFER",
+               absl::StrCat("part ", part, " has another ", what, " than part 0"));
+}
+
+template <typename T>
+void Append(Buffer& buffer, T value) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(&value);
+  buffer.insert(buffer.end(), bytes, bytes + sizeof(value));
+}
+
+bool Any(const Parts& parts, bool (*has)(const QuantSpec&)) {
+  return std::any_of(parts.begin(), parts.end(),
+                     [has](const StandardTensor& part) { return has(part.spec); });
+}
+
+// ---- one way of writing each optional tensor ----
+
+// The implied zero point, written out.
+void WriteZeroPoints(StandardTensor& part) {
+  if (part.spec.zero_point != ZeroPointKind::kNone) return;
+  const auto middle = static_cast<int16_t>(1 << (part.spec.weight.bits - 1));
+  const int64_t count = part.shape.experts * part.spec.ScaleRows(part.shape.n) * part.scale_columns;
+  part.zero_points.reserve(count * sizeof(middle));
+  for (int64_t i = 0; i < count; ++i) Append(part.zero_points, middle);
+  part.spec.zero_point = ZeroPointKind::kInteger;
+}
+
+void WriteGroupIndex(StandardTensor& part) {
+  if (part.spec.has_group_index) return;
+  const int64_t k = part.shape.k;
+  const int64_t block = part.spec.scale_block_k == 0 ? k : part.spec.scale_block_k;
+  part.group_index.reserve(part.shape.experts * k * sizeof(int32_t));
+  for (int64_t i = 0; i < part.shape.experts * k; ++i) {
+    Append(part.group_index, static_cast<int32_t>(i % k / block));
+  }
+  part.spec.has_group_index = true;
+}
+
+void WriteBias(const NumberFormat& format, StandardTensor& part) {
+  if (part.spec.bias.present()) return;
+  part.spec.bias = format;
+  part.bias.resize(part.shape.experts * part.shape.n * format.bits / 8);  // zeros
+}
+
+// Secondary scales per channel.
+void WriteChannelScales(StandardTensor& part) {
+  const SecondaryScaleKind kind = part.spec.secondary_scale;
+  if (kind == SecondaryScaleKind::kChannel) return;
+  Buffer scales;
+  scales.reserve(part.shape.experts * part.shape.n * sizeof(float));
+  for (int64_t expert = 0; expert < part.shape.experts; ++expert) {
+    float scale = 1;
+    if (kind == SecondaryScaleKind::kTensor) {
+      std::memcpy(&scale, part.secondary_scales.data() + expert * sizeof(scale), sizeof(scale));
+    }
+    for (int64_t row = 0; row < part.shape.n; ++row) Append(scales, scale);
+  }
+  part.secondary_scales = std::move(scales);
+  part.spec.secondary_scale = SecondaryScaleKind::kChannel;
+}
+
+// Rows of a grid [E, SN, columns] repeated for blocks of `block_n` rows instead of those of `spec`.
+Buffer RepeatRows(const Buffer& grid, const StandardTensor& part, int64_t block_n) {
+  const auto [experts, n, k] = part.shape;
+  const int64_t old_rows = part.spec.ScaleRows(n);
+  const int64_t old_block = part.spec.scale_block_n == 0 ? n : part.spec.scale_block_n;
+  const int64_t row_bytes = static_cast<int64_t>(grid.size()) / (experts * old_rows);
+  Buffer out;
+  out.reserve(experts * ((n + block_n - 1) / block_n) * row_bytes);
+  for (int64_t expert = 0; expert < experts; ++expert) {
+    for (int64_t row = 0; row < n; row += block_n) {
+      const auto from = grid.begin() + (expert * old_rows + row / old_block) * row_bytes;
+      out.insert(out.end(), from, from + row_bytes);
+    }
+  }
+  return out;
+}
+
+// ---- agreement ----
+
+absl::Status CheckAlike(const Parts& parts) {
+  const StandardTensor& first = parts.front();
+  for (size_t i = 1; i < parts.size(); ++i) {
+    const StandardTensor& part = parts[i];
+    if (part.shape.k != first.shape.k) return Differ("K", i);
+    if (!(part.spec.weight == first.spec.weight)) return Differ("weight type", i);
+    if (!(part.spec.scale == first.spec.scale)) return Differ("scale type", i);
+    if (part.spec.scale_block_k != first.spec.scale_block_k) return Differ("group size", i);
+    if (part.scale_columns != first.scale_columns) return Differ("number of groups", i);
+    if (!(part.spec.bias == first.spec.bias)) return Differ("bias type", i);
+    if (part.spec.zero_point != first.spec.zero_point) return Differ("kind of zero points", i);
+    if (!(part.spec.activation == first.spec.activation) ||
+        part.spec.activation_scale != first.spec.activation_scale ||
+        part.spec.activation_group != first.spec.activation_group) {
+      return Differ("quantization of activations", i);
+    }
+    if (part.gate_up_interleaved != first.gate_up_interleaved) return Differ("order of rows", i);
+  }
+  return absl::OkStatus();
+}
+
+// Writes every optional tensor out that at least one part has, then checks that the rest agrees.
+absl::Status MakeAlike(Parts& parts) {
+  const bool zero_points =
+      Any(parts, [](const QuantSpec& spec) { return spec.zero_point == ZeroPointKind::kInteger; });
+  const bool group_index = Any(parts, [](const QuantSpec& spec) { return spec.has_group_index; });
+  NumberFormat bias;
+  for (const StandardTensor& part : parts) {
+    if (part.spec.bias.present()) bias = part.spec.bias;
+  }
+  for (StandardTensor& part : parts) {
+    if (zero_points && part.spec.weight.kind == NumberKind::kInteger) WriteZeroPoints(part);
+    if (group_index) WriteGroupIndex(part);
+    if (bias.present()) WriteBias(bias, part);
+  }
+  return CheckAlike(parts);
+}
+
+// ---- rows ----
+
+bool SameBytes(const Parts& parts, Buffer StandardTensor::*tensor) {
+  return std::all_of(parts.begin(), parts.end(), [&](const StandardTensor& part) {
+    return part.*tensor == parts.front().*tensor;
+  });
+}
+
+// Rows that share a scale in all parts: scales of the tensor become scales of the channels unless
+// all parts have the same one; blocks are split where a part ends inside of one.
+int64_t CommonRowBlock(const Parts& parts) {
+  const bool whole = std::all_of(parts.begin(), parts.end(), [](const StandardTensor& part) {
+    return part.spec.scale_block_n == 0;
+  });
+  if (whole) {
+    const bool same =
+        SameBytes(parts, &StandardTensor::scales) && SameBytes(parts, &StandardTensor::zero_points);
+    return same ? 0 : 1;
+  }
+  int64_t block = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].spec.scale_block_n == 0) return 1;
+    block = std::gcd(block, parts[i].spec.scale_block_n);
+    if (i + 1 < parts.size()) block = std::gcd(block, parts[i].shape.n);
+  }
+  return block;
+}
+
+void AlignScaleRows(Parts& parts) {
+  const int64_t block = CommonRowBlock(parts);
+  if (block == 0) return;
+  for (StandardTensor& part : parts) SplitScaleRows(block, part);
+}
+
+void AlignSecondaryScales(Parts& parts) {
+  const auto is_tensor = [](const StandardTensor& part) {
+    return part.spec.secondary_scale == SecondaryScaleKind::kTensor;
+  };
+  const bool absent = !Any(parts, [](const QuantSpec& spec) {
+    return spec.secondary_scale != SecondaryScaleKind::kNone;
+  });
+  const bool same_tensor = std::all_of(parts.begin(), parts.end(), is_tensor) &&
+                           SameBytes(parts, &StandardTensor::secondary_scales);
+  if (absent || same_tensor) return;
+  for (StandardTensor& part : parts) WriteChannelScales(part);
+}
+
+// [E, rows of part 0, rows of part 1, ...] of one tensor.
+Buffer JoinRows(Parts& parts, Buffer StandardTensor::*tensor) {
+  const int64_t experts = parts.front().shape.experts;
+  size_t size = 0;
+  for (const StandardTensor& part : parts) size += (part.*tensor).size();
+  Buffer out;
+  out.reserve(size);
+  for (int64_t expert = 0; expert < experts; ++expert) {
+    for (const StandardTensor& part : parts) {
+      const int64_t bytes = static_cast<int64_t>((part.*tensor).size()) / experts;
+      const auto from = (part.*tensor).begin() + expert * bytes;
+      out.insert(out.end(), from, from + bytes);
+    }
+  }
+  for (StandardTensor& part : parts) Buffer().swap(part.*tensor);
+  return out;
+}
+
+Buffer LargestActivationScales(const Parts& parts) {
+  Buffer largest = parts.front().activation_scale;
+  for (const StandardTensor& part : parts) {
+    for (size_t offset = 0; offset < largest.size(); offset += sizeof(float)) {
+      float a;
+      float b;
+      std::memcpy(&a, largest.data() + offset, sizeof(a));
+      std::memcpy(&b, part.activation_scale.data() + offset, sizeof(b));
+      a = std::max(a, b);
+      std::memcpy(largest.data() + offset, &a, sizeof(a));
+    }
+  }
+  return largest;
+}
+
+// ---- experts ----
+
+void AlignExpertScales(Parts& parts) {
+  int64_t block = parts.front().spec.scale_block_n;
+  bool same_block = true;
+  bool same_secondary = true;
+  for (const StandardTensor& part : parts) {
+    same_block = same_block && part.spec.scale_block_n == block;
+    same_secondary =
+        same_secondary && part.spec.secondary_scale == parts.front().spec.secondary_scale;
+  }
+  for (StandardTensor& part : parts) {
+    if (!same_block) SplitScaleRows(1, part);
+    if (!same_secondary) WriteChannelScales(part);
+  }
+}
+
+// Frees each part's tensor once it is copied: the parts and the stack together stay near the size
+// of the stack.
+Buffer JoinExperts(Parts& parts, Buffer StandardTensor::*tensor) {
+  size_t size = 0;
+  for (const StandardTensor& part : parts) size += (part.*tensor).size();
+  Buffer out;
+  out.reserve(size);
+  for (StandardTensor& part : parts) {
+    out.insert(out.end(), (part.*tensor).begin(), (part.*tensor).end());
+    Buffer().swap(part.*tensor);
+  }
+  return out;
+}
+
+}  // namespace
+
+void SplitScaleRows(int64_t block_n, StandardTensor& tensor) {
+  if (tensor.spec.scale_block_n == block_n) return;
+  tensor.scales = RepeatRows(tensor.scales, tensor, block_n);
+  tensor.zero_points = RepeatRows(tensor.zero_points, tensor, block_n);
+  tensor.spec.scale_block_n = block_n;
+}
+
+absl::StatusOr<StandardTensor> ConcatenateRows(std::vector<StandardTensor> parts) {
+  if (parts.size() == 1) return std::move(parts.front());
+  GEMMD_RETURN_IF_ERROR(MakeAlike(parts));
+  StandardTensor out;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].shape.experts != parts[0].shape.experts) return Differ("number of experts", i);
+    if (parts[i].gate_up_interleaved) return Differ("order of rows", i);
+    if (parts[i].group_index != parts[0].group_index) return Differ("group index", i);
+    out.shape.n += parts[i].shape.n;
+  }
+  AlignScaleRows(parts);
+  AlignSecondaryScales(parts);
+  out.spec = parts[0].spec;
+  out.shape.experts = parts[0].shape.experts;
+  out.shape.k = parts[0].shape.k;
+  out.scale_columns = parts[0].scale_columns;
+  out.group_index = parts[0].group_index;
+  out.activation_scale = LargestActivationScales(parts);
+  out.codes = JoinRows(parts, &StandardTensor::codes);
+  if (out.spec.scale_block_n == 0) {  // the parts share them
+    out.scales = std::move(parts[0].scales);
+    out.zero_points = std::move(parts[0].zero_points);
+  } else {
+    out.scales = JoinRows(parts, &StandardTensor::scales);
+    out.zero_points = JoinRows(parts, &StandardTensor::zero_points);
+  }
+  out.secondary_scales = out.spec.secondary_scale == SecondaryScaleKind::kTensor
+                             ? std::move(parts[0].secondary_scales)
+                             : JoinRows(parts, &StandardTensor::secondary_scales);
+  out.bias = JoinRows(parts, &StandardTensor::bias);
+  return out;
+}
+
+absl::StatusOr<StandardTensor> StackExperts(std::vector<StandardTensor> parts) {
+  if (parts.size() == 1) return std::move(parts.front());
+  GEMMD_RETURN_IF_ERROR(MakeAlike(parts));
+  StandardTensor out;
+  out.shape = {0, parts[0].shape.n, parts[0].shape.k};
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].shape.n != parts[0].shape.n) return Differ("N", i);
+    out.shape.experts += parts[i].shape.experts;
+  }
+  AlignExpertScales(parts);
+  out.spec = parts[0].spec;
+  out.scale_columns = parts[0].scale_columns;
+  out.gate_up_interleaved = parts[0].gate_up_interleaved;
+  for (Buffer StandardTensor::*tensor :
+       {&StandardTensor::codes, &StandardTensor::scales, &StandardTensor::zero_points,
+        &StandardTensor::secondary_scales, &StandardTensor::group_index, &StandardTensor::bias,
+        &StandardTensor::activation_scale}) {
+    out.*tensor = JoinExperts(parts, tensor);
+  }
+  return out;
+}
+
+}  // namespace gemmd

@@ -1,0 +1,30 @@
+// What    Layers made of layers, exactly: rows of several layers below each other (q, k and v; gate
+//         and up), and experts that were stored one by one as one stack. What differs between the
+//         parts and can be written finer (scales of the tensor as scales of its rows, an absent
+//         bias as zeros) is; codes are never touched.
+// Shapes  Rows: parts with the same K and E. Experts: parts with the same N and K.
+// Errors  InvalidArgument PARTS_DIFFER naming the first difference that cannot be bridged.
+// Threads Pure functions.
+#ifndef GEMMD_CORE_QUANT_COMBINE_H_
+#define GEMMD_CORE_QUANT_COMBINE_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/quant/standard_tensor.h"
+
+namespace gemmd {
+
+// Static activation scales of the parts: the largest, because the parts see the same activations.
+absl::StatusOr<StandardTensor> ConcatenateRows(std::vector<StandardTensor> parts);
+
+// Repeats scales and zero points so that `block_n` rows share one; it must divide the rows that share
+// one now (all N when that is 0).
+void SplitScaleRows(int64_t block_n, StandardTensor& tensor);
+
+// Experts in the order of the parts. Static activation scales stay per expert.
+absl::StatusOr<StandardTensor> StackExperts(std::vector<StandardTensor> parts);
+
+}  // namespace gemmd
+
+#endif  // GEMMD_CORE_QUANT_COMBINE_H_

@@ -1,0 +1,168 @@
+// Fused projections and stacks of experts that a checkpoint stores in parts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "absl/strings/match.h"
+#include "core/checkpoint/checkpoint.h"
+#include "core/quant/reference.h"
+#include "kernels/base/status.h"
+#include "tests/core/checkpoint/test_checkpoint.h"
+
+namespace gemmd {
+namespace {
+
+using testing::HasSubstr;
+
+struct Composite {
+  std::string name;                             // of the golden case
+  std::string module;                           // that the checkpoint does not hold itself
+  std::vector<std::vector<std::string>> parts;  // per expert
+};
+
+std::vector<Composite> Composites() {
+  const std::string attention = "model.layers.0.self_attn.";
+  const std::string mlp = "model.layers.0.mlp.";
+  const std::string mixtral = "model.layers.0.block_sparse_moe.experts.";
+  const std::vector<std::vector<std::string>> qkv = {
+      {attention + "q_proj", attention + "k_proj", attention + "v_proj"}};
+  std::vector<Composite> composites;
+  for (const char* name :
+       {"ct_nvfp4_qkv_different_global", "awq_gemm_g64_qkv", "fp8_per_tensor_static_qkv",
+        "ct_model_w4a16_llama", "ct_model_mixed_nvfp4_fp8_llama", "modelopt_fp8_llama",
+        "modelopt_fp8_pc_pt_llama", "modelopt_mxfp4_llama", "modelopt_mxfp8_llama",
+        "modelopt_nvfp4_llama"}) {
+    composites.push_back({name, attention + "qkv_proj", qkv});
+  }
+  for (const char* name : {"ct_model_mixed_nvfp4_fp8_llama", "modelopt_nvfp4_llama"}) {
+    composites.push_back({name, mlp + "gate_up_proj", {{mlp + "gate_proj", mlp + "up_proj"}}});
+  }
+  for (const char* name : {"modelopt_nvfp4_qwen3moe", "modelopt_fp8_qwen3moe"}) {
+    Composite gate_up{name, mlp + "experts.gate_up_proj", {}};
+    Composite down{name, mlp + "experts.down_proj", {}};
+    for (int expert = 0; expert < 3; ++expert) {
+      const std::string prefix = mlp + "experts." + std::to_string(expert) + ".";
+      gate_up.parts.push_back({prefix + "gate_proj", prefix + "up_proj"});
+      down.parts.push_back({prefix + "down_proj"});
+    }
+    composites.push_back(gate_up);
+    composites.push_back(down);
+  }
+  for (const char* stack : {"gate_up_proj", "w13", "down_proj", "w2"}) {
+    Composite composite{"fp8_per_tensor_experts_w123", mixtral + stack, {}};
+    const bool down = absl::StartsWith(stack, "down") || absl::StartsWith(stack, "w2");
+    for (const char* expert : {"0.", "1."}) {
+      const std::string prefix = mixtral + expert;
+      composite.parts.push_back(down ? std::vector<std::string>{prefix + "w2"}
+                                     : std::vector<std::string>{prefix + "w1", prefix + "w3"});
+    }
+    composites.push_back(composite);
+  }
+  return composites;
+}
+
+class CompositeTest : public testing::TestWithParam<Composite> {};
+
+TEST_P(CompositeTest, HoldsTheRowsOfItsParts) {
+  const auto& [name, module, experts] = GetParam();
+  const auto whole = ReadLayer(CaseDirectory(name), module);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  ASSERT_EQ(whole->tensor.shape.experts, static_cast<int64_t>(experts.size()));
+  const int64_t k = whole->tensor.shape.k;
+  std::vector<float> got(k);
+  std::vector<float> expected(k);
+  for (size_t expert = 0; expert < experts.size(); ++expert) {
+    int64_t row = 0;
+    for (const std::string& part_name : experts[expert]) {
+      const auto part = ReadLayer(CaseDirectory(name), part_name);
+      ASSERT_TRUE(part.ok()) << part.status();
+      for (int64_t i = 0; i < part->tensor.shape.n; ++i, ++row) {
+        DequantizeRowFloat32(whole->tensor, static_cast<int64_t>(expert), row, absl::MakeSpan(got));
+        DequantizeRowFloat32(part->tensor, 0, i, absl::MakeSpan(expected));
+        ASSERT_EQ(got, expected) << part_name << " row " << i;
+      }
+    }
+    EXPECT_EQ(row, whole->tensor.shape.n);
+  }
+}
+
+void PrintTo(const Composite& each, std::ostream* stream) {
+  *stream << each.name << " " << each.module;
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, CompositeTest, testing::ValuesIn(Composites()));
+
+TEST(CompositeProgressTest, CountsAllParts) {
+  uint64_t last = 0;
+  uint64_t total = 0;
+  const auto layer =
+      ReadLayer(CaseDirectory("modelopt_nvfp4_qwen3moe"), "model.layers.0.mlp.experts.gate_up_proj",
+                [&](uint64_t done, uint64_t all) {
+                  EXPECT_GT(done, last);
+                  EXPECT_TRUE(total == 0 || total == all);
+                  last = done;
+                  total = all;
+                  return true;
+                });
+  ASSERT_TRUE(layer.ok()) << layer.status();
+  EXPECT_GT(total, 0u);
+  EXPECT_EQ(last, total);
+}
+
+// Golden case `name` without the tensors of modules that `is_missing` names.
+absl::StatusOr<CheckpointLayer> ReadWithout(const std::string& name, const std::string& missing,
+                                            const std::string& module) {
+  EditableCheckpoint checkpoint(name);
+  for (auto it = checkpoint.tensors.begin(); it != checkpoint.tensors.end();) {
+    it = absl::StartsWith(it->first, missing) ? checkpoint.tensors.erase(it) : std::next(it);
+  }
+  TemporaryDirectory directory;
+  checkpoint.Write(directory.path());
+  return ReadLayer(directory.path(), module);
+}
+
+TEST(CompositeErrorTest, NamesAMissingPartAndAMissingExpert) {
+  const std::string experts = "model.layers.0.mlp.experts.";
+  const auto expert =
+      ReadWithout("modelopt_nvfp4_qwen3moe", experts + "1.", experts + "gate_up_proj");
+  EXPECT_EQ(ReasonOf(expert.status()), "BAD_CHECKPOINT") << expert.status();
+  EXPECT_THAT(std::string(expert.status().message()), HasSubstr("expert 1 of 3"));
+  const auto up =
+      ReadWithout("modelopt_nvfp4_qwen3moe", experts + "2.up_proj", experts + "gate_up_proj");
+  EXPECT_EQ(ReasonOf(up.status()), "BAD_CHECKPOINT") << up.status();
+  EXPECT_THAT(std::string(up.status().message()), HasSubstr("experts.2.up_proj"));
+  const std::string attention = "model.layers.0.self_attn.";
+  const auto value =
+      ReadWithout("modelopt_nvfp4_llama", attention + "v_proj", attention + "qkv_proj");
+  EXPECT_EQ(ReasonOf(value.status()), "BAD_CHECKPOINT") << value.status();
+  EXPECT_THAT(std::string(value.status().message()), HasSubstr("v_proj"));
+}
+
+TEST(CompositeErrorTest, DoesNotInventModules) {
+  for (const char* module :
+       {"model.layers.0.mlp.experts", "model.layers.0.mlp", "model.layers.1.mlp.experts.down_proj",
+        "model.layers.0.mlp.experts.lora_proj", "qkv_proj"}) {
+    EXPECT_EQ(ReasonOf(ReadLayer(CaseDirectory("modelopt_nvfp4_qwen3moe"), module).status()),
+              "MODULE_NOT_FOUND")
+        << module;
+  }
+}
+
+TEST(CompositeErrorTest, RefusesPartsOfDifferentSchemes) {
+  EditableCheckpoint checkpoint("modelopt_nvfp4_llama");
+  const std::string module = "model.layers.0.self_attn.v_proj";
+  for (auto it = checkpoint.tensors.begin(); it != checkpoint.tensors.end();) {
+    it = absl::StartsWith(it->first, module) ? checkpoint.tensors.erase(it) : std::next(it);
+  }
+  checkpoint.tensors[module + ".weight"] = {"BF16", {32, 64}, std::string(32 * 64 * 2, '\0')};
+  checkpoint.config["quantization_config"]["ignore"].push_back(module);
+  TemporaryDirectory directory;
+  checkpoint.Write(directory.path());
+  const auto layer = ReadLayer(directory.path(), "model.layers.0.self_attn.qkv_proj");
+  EXPECT_EQ(ReasonOf(layer.status()), "UNSUPPORTED_FORMAT") << layer.status();
+  EXPECT_THAT(std::string(layer.status().message()), HasSubstr("unquantized"));
+}
+
+}  // namespace
+}  // namespace gemmd

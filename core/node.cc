@@ -148,11 +148,11 @@ NodeStatus Node::Status() const {
 
 absl::StatusOr<std::shared_ptr<Session>> Node::OpenSession(const SessionIdentity& identity) {
   GEMMD_RETURN_IF_ERROR(impl_->activity.Begin());
-  const auto session =
-      std::make_shared<Session>(identity,
-                                Session::Limits{impl_->options.max_queued_per_session,
-                                                impl_->options.max_regions_per_session},
-                                impl_->tracker);
+  const auto session = std::make_shared<Session>(
+      identity,
+      Session::Limits{impl_->options.max_queued_per_session, impl_->options.max_tickets_per_session,
+                      impl_->options.max_tickets, impl_->tickets_in_use},
+      impl_->tracker);
   const absl::Status opened = [&]() -> absl::Status {
     MutexLock lock(impl_->mutex);
     const int limit = impl_->options.max_sessions;

@@ -65,6 +65,7 @@ class Node::Impl {
   std::vector<Place> places;
   Activity activity;
   std::atomic<uint64_t> requests_total{0};
+  const std::shared_ptr<std::atomic<int>> tickets_in_use = std::make_shared<std::atomic<int>>(0);
   std::shared_ptr<ThreadTracker> tracker = std::make_shared<ThreadTracker>();
   RegionTable regions;
   MappingTable mappings;

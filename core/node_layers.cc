@@ -13,7 +13,7 @@ namespace {
 
 // One tensor of a TensorSource, with the memory held until it is read.
 struct Piece {
-  Buffer StandardTensor::*buffer = nullptr;
+  TensorSize size;
   Node::Impl::Argument from;
   Extent extent;
 };
@@ -24,33 +24,52 @@ struct Pieces {
   uint64_t total = 0;
 };
 
-absl::Status AddPiece(const Node::Impl& impl, const Session& session, absl::string_view field,
-                      const std::optional<RawRef>& ref, Buffer StandardTensor::*buffer,
-                      Pieces& pieces) {
-  if (!ref.has_value()) return absl::OkStatus();
+// The size is known from the spec before a byte of the region is read.
+absl::Status AddPiece(const Node::Impl& impl, const Session& session, const TensorSize& size,
+                      const std::optional<RawRef>& ref, Pieces& pieces) {
+  if (!ref.has_value()) return size.Check(0);
   absl::StatusOr<Node::Impl::Argument> from = impl.Acquire(session, ref->region);
-  if (!from.ok()) return Annotate(from.status(), field);
+  if (!from.ok()) return Annotate(from.status(), size.name);
   GEMMD_ASSIGN_OR_RETURN(const Extent extent,
-                         ResolveBytes(field, ref->byte_offset, ref->byte_size, from->extent));
+                         ResolveBytes(size.name, ref->byte_offset, ref->byte_size, from->extent));
+  GEMMD_RETURN_IF_ERROR(size.Check(extent.size));
   pieces.total += extent.size;
-  pieces.pieces.push_back({buffer, *std::move(from), extent});
+  pieces.pieces.push_back({size, *std::move(from), extent});
   return absl::OkStatus();
 }
 
+// Small enough for every product of the sizes' arithmetic.
 absl::Status CheckExtents(const TensorSource& source) {
-  constexpr int64_t kLargest = int64_t{1} << 40;
-  const auto bad = [](int64_t extent, int64_t least) {
-    return extent < least || extent > kLargest;
+  struct Field {
+    const char* name;
+    int64_t value;
+    int64_t least;
   };
-  if (!bad(source.shape.experts, 1) && !bad(source.shape.n, 1) && !bad(source.shape.k, 1) &&
-      !bad(source.spec.scale_block_n, 0) && !bad(source.spec.scale_block_k, 0)) {
-    return absl::OkStatus();
+  constexpr int64_t kLargest = int64_t{1} << 40;
+  for (const Field& field : {Field{"experts", source.shape.experts, 1},
+                             {"n", source.shape.n, 1},
+                             {"k", source.shape.k, 1},
+                             {"scale_columns", source.scale_columns, 0},
+                             {"scale_block_n", source.spec.scale_block_n, 0},
+                             {"scale_block_k", source.spec.scale_block_k, 0}}) {
+    if (field.value >= field.least && field.value <= kLargest) continue;
+    return Error(
+        absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH",
+        absl::StrCat(field.name, " is ", field.value, ", expected ", field.least, " to 2^40"));
   }
-  return Error(absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH",
-               absl::StrCat("experts ", source.shape.experts, ", n ", source.shape.n, ", k ",
-                            source.shape.k, ", scale_block_n ", source.spec.scale_block_n,
-                            ", scale_block_k ", source.spec.scale_block_k,
-                            ": each must be positive (blocks may be 0) and at most 2^40"));
+  return absl::OkStatus();
+}
+
+// What the client sent for each tensor.
+const std::optional<RawRef>& RefOf(const TensorSource& source, Buffer StandardTensor::*buffer) {
+  using T = StandardTensor;
+  if (buffer == &T::codes) return source.codes;
+  if (buffer == &T::scales) return source.scales;
+  if (buffer == &T::zero_points) return source.zero_points;
+  if (buffer == &T::secondary_scales) return source.secondary_scales;
+  if (buffer == &T::group_index) return source.group_index;
+  if (buffer == &T::bias) return source.bias;
+  return source.activation_scale;
 }
 
 absl::StatusOr<Pieces> Resolve(const Node::Impl& impl, const Session& session,
@@ -62,18 +81,10 @@ absl::StatusOr<Pieces> Resolve(const Node::Impl& impl, const Session& session,
   pieces.tensor.shape = source.shape;
   pieces.tensor.scale_columns =
       source.scale_columns != 0 ? source.scale_columns : source.spec.ScaleColumns(source.shape.k);
-  const auto add = [&](absl::string_view field, const std::optional<RawRef>& ref,
-                       Buffer StandardTensor::*buffer) {
-    return AddPiece(impl, session, field, ref, buffer, pieces);
-  };
-  using T = StandardTensor;
-  GEMMD_RETURN_IF_ERROR(add("codes", source.codes, &T::codes));
-  GEMMD_RETURN_IF_ERROR(add("scales", source.scales, &T::scales));
-  GEMMD_RETURN_IF_ERROR(add("zero_points", source.zero_points, &T::zero_points));
-  GEMMD_RETURN_IF_ERROR(add("secondary_scales", source.secondary_scales, &T::secondary_scales));
-  GEMMD_RETURN_IF_ERROR(add("group_index", source.group_index, &T::group_index));
-  GEMMD_RETURN_IF_ERROR(add("bias", source.bias, &T::bias));
-  GEMMD_RETURN_IF_ERROR(add("activation_scale", source.activation_scale, &T::activation_scale));
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<TensorSize> sizes, TensorSizes(pieces.tensor));
+  for (const TensorSize& size : sizes) {
+    GEMMD_RETURN_IF_ERROR(AddPiece(impl, session, size, RefOf(source, size.buffer), pieces));
+  }
   return pieces;
 }
 
@@ -85,7 +96,7 @@ absl::StatusOr<CheckpointLayer> ReadPieces(Pieces& pieces, const ProgressFunctio
   layer.tensor = pieces.tensor;
   uint64_t done = 0;
   for (const Piece& piece : pieces.pieces) {
-    Buffer& buffer = layer.tensor.*piece.buffer;
+    Buffer& buffer = layer.tensor.*piece.size.buffer;
     buffer.resize(static_cast<size_t>(piece.extent.size));
     for (size_t at = 0; at < buffer.size(); at += kStep) {
       const size_t count = std::min(kStep, buffer.size() - at);
@@ -104,6 +115,14 @@ absl::StatusOr<CheckpointLayer> ReadPieces(Pieces& pieces, const ProgressFunctio
 absl::Status SetTensorOrigin(const Node::Impl& impl, const Session& session,
                              const TensorSource& source, LayerOrigin& origin) {
   GEMMD_ASSIGN_OR_RETURN(Pieces pieces, Resolve(impl, session, source));
+  const DeviceDescription& device = origin.device->description();
+  // Refused before it is read. A device that does not know its memory says 0.
+  if (device.memory_bytes != 0 && pieces.total > device.memory_bytes) {
+    return Error(absl::StatusCode::kResourceExhausted, "GPU_OOM",
+                 absl::StrCat("the layer has ", pieces.total, " bytes, ", device.id, " has ",
+                              device.memory_bytes));
+  }
+  origin.bytes = pieces.total;
   auto shared = std::make_shared<Pieces>(std::move(pieces));
   origin.read = [shared](const ProgressFunction& progress) {
     return ReadPieces(*shared, progress);
@@ -111,8 +130,21 @@ absl::Status SetTensorOrigin(const Node::Impl& impl, const Session& session,
   return absl::OkStatus();
 }
 
+absl::Status CheckNames(const CheckpointSource& source) {
+  for (const auto& [field, text] : {std::pair("path", &source.path), {"module", &source.module}}) {
+    if (!text->empty()) continue;
+    return Error(absl::StatusCode::kInvalidArgument, "MISSING_FIELD",
+                 absl::StrCat("checkpoint.", field, " is missing"));
+  }
+  const size_t nul = source.path.find('\0');  // the file system would stop reading there
+  if (nul == std::string::npos) return absl::OkStatus();
+  return Error(absl::StatusCode::kInvalidArgument, "BAD_PATH",
+               absl::StrCat("checkpoint.path has a NUL at byte ", nul));
+}
+
 absl::Status SetCheckpointOrigin(const Node::Impl& impl, const CheckpointSource& source,
                                  LayerOrigin& origin) {
+  GEMMD_RETURN_IF_ERROR(CheckNames(source));
   GEMMD_ASSIGN_OR_RETURN(const std::filesystem::path directory,
                          ResolveCheckpointPath(source.path, impl.options.checkpoint_roots));
   GEMMD_ASSIGN_OR_RETURN(const std::string files, FileIdentity(directory));

@@ -25,6 +25,10 @@ absl::Status CheckIpc(const CudaIpcSource& source) {
                  absl::StrCat("cuda_ipc.handle has ", source.handle.size(), " bytes, expected ",
                               kHandleBytes));
   }
+  if (source.allocation_size == 0) {
+    return Error(absl::StatusCode::kInvalidArgument, "MISSING_FIELD",
+                 "cuda_ipc.allocation_size is not set");
+  }
   if (source.size == 0) {
     return Error(absl::StatusCode::kInvalidArgument, "REGION_OUT_OF_BOUNDS",
                  "cuda_ipc.size is 0, expected at least 1 byte");

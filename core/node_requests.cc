@@ -232,6 +232,18 @@ absl::StatusOr<Prepared<Kind>> PrepareChecked(const Node::Impl& impl, const Sess
   return prepared;
 }
 
+// Ends a running call whose time or client is gone.
+StopFunction StopWhenGone(absl::Time deadline, std::function<bool()> cancelled) {
+  return [deadline, cancelled = std::move(cancelled)]() -> absl::Status {
+    if (cancelled && cancelled()) {
+      return Error(absl::StatusCode::kCancelled, "CANCELLED", "the client gave up while it ran");
+    }
+    if (absl::Now() < deadline) return absl::OkStatus();
+    return Error(absl::StatusCode::kDeadlineExceeded, "DEADLINE",
+                 "the deadline passed while the request ran");
+  };
+}
+
 template <typename Kind, typename Request>
 void Submit(Node::Impl& impl, Session& session, const Request& request, absl::Time deadline,
             std::function<bool()> cancelled, typename RequestJob<Kind>::Done done) {
@@ -249,6 +261,7 @@ void Submit(Node::Impl& impl, Session& session, const Request& request, absl::Ti
     return impl.activity.End();
   }
   Device& device = *prepared->device;
+  prepared->call.stop = StopWhenGone(deadline, cancelled);
   auto job = std::make_shared<RequestJob<Kind>>(impl, *std::move(prepared), std::move(done));
   job->deadline = deadline;
   job->cancelled = std::move(cancelled);

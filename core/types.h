@@ -27,6 +27,8 @@ struct NodeOptions {
   uint64_t max_region_bytes_per_session = uint64_t{1} << 40;
   int max_layers_per_session = 65536;
   int max_queued_per_session = 256;                 // requests waiting or running
+  int max_tickets_per_session = 16;                 // descriptors passed and not registered yet
+  int max_tickets = 1024;                           // the same over all sessions
   int loader_threads = 2;                           // layer registrations at the same time
   absl::Duration stream_grace = absl::Seconds(10);  // OpenSession without KeepSession
 };

@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cstring>
 #include <fstream>
-#include <limits>
 #include <string>
 #include <utility>
 
@@ -149,7 +148,8 @@ class CpuDevice : public Device {
   uint64_t weights_bytes() const override { return usage_->weights; }
 
   absl::StatusOr<std::shared_ptr<DeviceLayer>> LoadLayer(const StandardTensor& tensor) override {
-    constexpr int64_t kLargest = std::numeric_limits<int>::max() - 64;  // the BLAS counts in int
+    // 16 rows of x and 8 of the weights lie in memory as doubles: 1 GiB and more per thread.
+    constexpr int64_t kLargest = int64_t{1} << 22;
     if (tensor.shape.k > kLargest) {
       return Error(absl::StatusCode::kUnimplemented, "NO_KERNEL",
                    absl::StrCat("k ", tensor.shape.k, " is beyond ", kLargest));
@@ -190,7 +190,7 @@ class CpuDevice : public Device {
   absl::StatusOr<CallReport> RunGemm(Stream&, const GemmCall& call) override {
     GEMMD_RETURN_IF_ERROR(ValidateCall(call));
     const Entered entered(gate_);
-    RunCpuGemm(pool_, TensorOf(*call.layer), call);
+    GEMMD_RETURN_IF_ERROR(RunCpuGemm(pool_, TensorOf(*call.layer), call));
     return ReportFor(call.layer->spec(), call.x.type,
                      call.batch_invariant ? Order::kRowByRow : Order::kMatrix);
   }

@@ -7,15 +7,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/exec/cpu_numbers.h"
+#include "core/exec/cpu_stop.h"
 #include "core/quant/reference.h"
 
 namespace gemmd {
 namespace {
 
-// Rows of x held as doubles at a time.
-int64_t RowsAtATime(int64_t m, int64_t k) {
-  constexpr int64_t kBytes = int64_t{64} << 20;
-  const int64_t fitting = kBytes / (PaddedColumns(k) * static_cast<int64_t>(sizeof(double)));
+// Rows of x held as doubles at a time, together with their products with `block_rows` weight rows.
+int64_t RowsAtATime(int64_t m, int64_t k, int64_t block_rows) {
+  constexpr int64_t kInput = (int64_t{64} << 20) / int64_t{sizeof(double)};
+  constexpr int64_t kOutput = (int64_t{16} << 20) / int64_t{sizeof(double)};
+  const int64_t fitting = std::min(kInput / PaddedColumns(k), kOutput / block_rows);
   return std::min(m, std::max<int64_t>(fitting, 16));
 }
 
@@ -83,19 +85,22 @@ void ReadActivations(ThreadPool& pool, const StandardTensor& tensor, const GemmC
   });
 }
 
-void RunCpuGemm(ThreadPool& pool, const StandardTensor& tensor, const GemmCall& call) {
+absl::Status RunCpuGemm(ThreadPool& pool, const StandardTensor& tensor, const GemmCall& call) {
   const auto [experts, n, k] = tensor.shape;
   const int64_t m = call.x.rows;
-  if (m == 0) return;
+  if (m == 0) return absl::OkStatus();
   const Order order = call.batch_invariant ? Order::kRowByRow : Order::kMatrix;
   const int64_t block_rows = WeightBlockRows(n, k);
-  const int64_t slab = RowsAtATime(m, k);
+  const int64_t slab = RowsAtATime(m, k, block_rows);
+  StopCheck stop(call.stop);
   Scratch x(PaddedRows(slab) * PaddedColumns(k));
   for (int64_t first = 0; first < m; first += slab) {
+    if (stop.stopped()) return stop.status();
     const int64_t rows = std::min(slab, m - first);
     ReadActivations(pool, tensor, call, first, rows, x.data());
     ZeroPadding(x.data(), rows, k);
     pool.ParallelFor((n + block_rows - 1) / block_rows, [&, n = n, k = k](int64_t index) {
+      if (stop.stopped()) return;
       const Block block{index * block_rows, std::min(block_rows, n - index * block_rows), first,
                         rows};
       std::vector<int64_t> weight_rows(static_cast<size_t>(block.columns));
@@ -107,6 +112,7 @@ void RunCpuGemm(ThreadPool& pool, const StandardTensor& tensor, const GemmCall& 
       StoreBlock(tensor, call.y, block, product.data());
     });
   }
+  return stop.status();
 }
 
 CallReport ReportFor(const QuantSpec& spec, const NumberFormat& x, Order order) {

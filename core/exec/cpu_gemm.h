@@ -1,10 +1,12 @@
 // What    Dense GEMM of the CPU device: y = x * w^T + bias, rounded once to the type of y.
-// Memory  Bounded: 64 MiB of x in doubles at a time, and one block of weights and results per
-//         thread.
+// Memory  Bounded whatever M is: 64 MiB of x in doubles at a time; per thread 4 MiB of weights and
+//         16 MiB of results. At least 16 rows of x and 8 of the weights, however long.
+// Errors  Only what call.stop answers; it is asked before each block.
 // Threads Pure function; work is split over the pool.
 #ifndef GEMMD_CORE_EXEC_CPU_GEMM_H_
 #define GEMMD_CORE_EXEC_CPU_GEMM_H_
 
+#include "absl/status/status.h"
 #include "core/exec/cpu_matmul.h"
 #include "core/exec/device.h"
 #include "core/exec/thread_pool.h"
@@ -12,7 +14,7 @@
 namespace gemmd {
 
 // `call` is valid (ValidateCall); `tensor` is its layer.
-void RunCpuGemm(ThreadPool& pool, const StandardTensor& tensor, const GemmCall& call);
+absl::Status RunCpuGemm(ThreadPool& pool, const StandardTensor& tensor, const GemmCall& call);
 
 // Rows [first, first + rows) of `x` as doubles with their scales applied, ld = PaddedColumns(K).
 void ReadActivations(ThreadPool& pool, const StandardTensor& tensor, const GemmCall& call,

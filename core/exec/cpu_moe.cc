@@ -10,6 +10,7 @@
 #include "core/exec/cpu_matmul.h"
 #include "core/exec/cpu_numbers.h"
 #include "core/exec/cpu_routing.h"
+#include "core/exec/cpu_stop.h"
 #include "core/quant/reference.h"
 #include "kernels/base/status.h"
 
@@ -22,7 +23,7 @@ using Choices = absl::Span<const Choice>;
 class Chunk {
  public:
   Chunk(ThreadPool& pool, const StandardTensor& gate_up, const StandardTensor& down,
-        const MoeCall& call, int64_t first_token, int64_t tokens, Choices choices)
+        const MoeCall& call, int64_t first_token, int64_t tokens, Choices choices, StopCheck& stop)
       : pool_(pool),
         gate_up_(gate_up),
         down_(down),
@@ -30,6 +31,7 @@ class Chunk {
         first_token_(first_token),
         tokens_(tokens),
         choices_(choices),
+        stop_(stop),
         intermediate_(static_cast<size_t>(static_cast<int64_t>(choices.size()) * down.shape.k)) {
     for (size_t i = 0; i < choices.size(); ++i) {
       by_expert_[choices[i].expert].push_back(static_cast<int64_t>(i));
@@ -37,7 +39,10 @@ class Chunk {
   }
 
   void Run() {
-    for (const auto& [expert, members] : by_expert_) GateUp(expert, members);
+    for (const auto& [expert, members] : by_expert_) {
+      if (stop_.stopped()) return;
+      GateUp(expert, members);
+    }
     Down();
   }
 
@@ -78,6 +83,7 @@ class Chunk {
     Gather(members, x.data());
     ZeroPadding(x.data(), tokens, k);
     pool_.ParallelFor((intermediate + block - 1) / block, [&](int64_t index) {
+      if (stop_.stopped()) return;
       const int64_t first = index * block;
       GateUpBlock(expert, members, x.data(), first, std::min(block, intermediate - first));
     });
@@ -129,6 +135,7 @@ class Chunk {
     std::iota(rows.begin(), rows.end(), first);
     Scratch w(count * PaddedColumns(down_.shape.k));
     for (const auto& [expert, members] : by_expert_) {
+      if (stop_.stopped()) return;
       DequantizeRows(down_, expert, rows, w.data());
       Contribute(expert, members, rows, w.data(), contributions);
     }
@@ -182,16 +189,22 @@ class Chunk {
   const int64_t first_token_;
   const int64_t tokens_;
   const Choices choices_;
+  StopCheck& stop_;
   std::vector<float> intermediate_;  // [choices, I]
   std::map<int64_t, std::vector<int64_t>> by_expert_;
 };
 
 int64_t TokensAtATime(const MoeCall& call) {
-  constexpr int64_t kBytes = int64_t{256} << 20;
+  constexpr int64_t kInput = int64_t{256} << 20;
+  constexpr int64_t kOutput = int64_t{64} << 20;
   const int64_t top_k =
       call.topk_ids.has_value() ? call.topk_ids->columns : call.router_logits->top_k;
-  const int64_t per_slot = 8 * (call.x.columns + call.down->shape().k);
-  return std::clamp<int64_t>(kBytes / (std::max<int64_t>(top_k, 1) * per_slot), 16, 1 << 16);
+  const auto block = [](const LayerShape& shape) { return WeightBlockRows(shape.n, shape.k); };
+  const LayerShape& down = call.down->shape();
+  const int64_t input = 8 * (call.x.columns + down.k);
+  const int64_t output = 8 * std::max(block(call.gate_up->shape()), block(down));
+  const int64_t slots = std::min(kInput / input, kOutput / output);
+  return std::clamp<int64_t>(slots / std::max<int64_t>(top_k, 1), 16, 1 << 16);
 }
 
 }  // namespace
@@ -214,17 +227,22 @@ double Activate(ActivationFunction function, double alpha, double limit, double 
 
 absl::Status RunCpuMoe(ThreadPool& pool, const StandardTensor& gate_up, const StandardTensor& down,
                        const MoeCall& call) {
-  GEMMD_ASSIGN_OR_RETURN(const std::vector<Choice> choices, Route(call));
   const int64_t chunk_tokens = TokensAtATime(call);
-  size_t next = 0;
-  for (int64_t first = 0; first < call.x.rows; first += chunk_tokens) {
-    const int64_t tokens = std::min(chunk_tokens, call.x.rows - first);
-    const size_t begin = next;
-    while (next < choices.size() && choices[next].token < first + tokens) ++next;
-    Chunk(pool, gate_up, down, call, first, tokens, Choices(choices).subspan(begin, next - begin))
-        .Run();
-  }
-  return absl::OkStatus();
+  StopCheck stop(call.stop);
+  const auto in_chunks = [&](const auto& body) -> absl::Status {
+    for (int64_t first = 0; first < call.x.rows; first += chunk_tokens) {
+      if (stop.stopped()) return stop.status();
+      GEMMD_RETURN_IF_ERROR(body(first, std::min(chunk_tokens, call.x.rows - first)));
+    }
+    return absl::OkStatus();
+  };
+  GEMMD_RETURN_IF_ERROR(in_chunks(
+      [&](int64_t first, int64_t tokens) { return CheckRoutedIds(call, first, tokens); }));
+  return in_chunks([&](int64_t first, int64_t tokens) {
+    const std::vector<Choice> choices = Route(call, first, tokens);
+    Chunk(pool, gate_up, down, call, first, tokens, choices, stop).Run();
+    return stop.status();
+  });
 }
 
 }  // namespace gemmd

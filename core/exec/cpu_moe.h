@@ -1,8 +1,10 @@
 // What    Whole MoE block of the CPU device: route, gate/up, activation, down, combine.
 // Numbers Both GEMMs, the activation and the combination in double; the intermediate is rounded
 //         once to the type of x and y once to its own. Contributions are added in slot order.
-// Memory  Tokens in chunks, so that their activations take about 256 MiB.
-// Errors  InvalidArgument EXPERT_OUT_OF_RANGE (cpu_routing.h).
+// Memory  Tokens in chunks, so that their activations take about 256 MiB and their results 64 MiB
+//         per thread, whatever M is.
+// Errors  InvalidArgument EXPERT_OUT_OF_RANGE (cpu_routing.h), before y is touched. What call.stop
+//         answers; it is asked before each block.
 // Threads Pure function; work is split over the pool.
 #ifndef GEMMD_CORE_EXEC_CPU_MOE_H_
 #define GEMMD_CORE_EXEC_CPU_MOE_H_

@@ -22,15 +22,14 @@ bool IsLocal(const MoeCall& call, int64_t id) {
   return id >= call.first_expert && id - call.first_expert < call.gate_up->shape().experts;
 }
 
-absl::StatusOr<std::vector<Choice>> RouteByIds(const MoeCall& call) {
+std::vector<Choice> RouteByIds(const MoeCall& call, int64_t first, int64_t tokens) {
   const int64_t top_k = call.topk_ids->columns;
   std::vector<double> weights(static_cast<size_t>(top_k));
   std::vector<Choice> choices;
-  for (int64_t token = 0; token < call.x.rows; ++token) {
+  for (int64_t token = first; token < first + tokens; ++token) {
     ReadRow(*call.topk_weights, token, weights.data());
     for (int64_t slot = 0; slot < top_k; ++slot) {
       const int64_t id = ReadInt32(*call.topk_ids, token, slot);
-      GEMMD_RETURN_IF_ERROR(CheckId(id, call.total_experts, token, slot));
       if (!IsLocal(call, id)) continue;
       choices.push_back({token, id - call.first_expert, weights[static_cast<size_t>(slot)]});
     }
@@ -38,11 +37,11 @@ absl::StatusOr<std::vector<Choice>> RouteByIds(const MoeCall& call) {
   return choices;
 }
 
-std::vector<Choice> RouteByLogits(const MoeCall& call) {
+std::vector<Choice> RouteByLogits(const MoeCall& call, int64_t first, int64_t tokens) {
   const RouterLogits& router = *call.router_logits;
   std::vector<double> logits(static_cast<size_t>(router.logits.columns));
   std::vector<Choice> choices;
-  for (int64_t token = 0; token < call.x.rows; ++token) {
+  for (int64_t token = first; token < first + tokens; ++token) {
     ReadRow(router.logits, token, logits.data());
     for (const RoutedExpert& expert : TopKOfSoftmax(logits, router.top_k, router.renormalize)) {
       if (!IsLocal(call, expert.id)) continue;
@@ -82,9 +81,20 @@ std::vector<RoutedExpert> TopKOfSoftmax(absl::Span<const double> logits, int top
   return chosen;
 }
 
-absl::StatusOr<std::vector<Choice>> Route(const MoeCall& call) {
-  if (call.topk_ids.has_value()) return RouteByIds(call);
-  return RouteByLogits(call);
+absl::Status CheckRoutedIds(const MoeCall& call, int64_t first, int64_t tokens) {
+  if (!call.topk_ids.has_value()) return absl::OkStatus();
+  for (int64_t token = first; token < first + tokens; ++token) {
+    for (int64_t slot = 0; slot < call.topk_ids->columns; ++slot) {
+      const int64_t id = ReadInt32(*call.topk_ids, token, slot);
+      GEMMD_RETURN_IF_ERROR(CheckId(id, call.total_experts, token, slot));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<Choice> Route(const MoeCall& call, int64_t first, int64_t tokens) {
+  return call.topk_ids.has_value() ? RouteByIds(call, first, tokens)
+                                   : RouteByLogits(call, first, tokens);
 }
 
 }  // namespace gemmd

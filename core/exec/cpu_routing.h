@@ -1,6 +1,7 @@
 // What    Which experts serve which token with which weight.
 // Shapes  One list per token in slot order (the order of topk_ids, or of falling router weight).
-// Errors  InvalidArgument EXPERT_OUT_OF_RANGE: an id below -1 or not below total_experts.
+// Errors  CheckRoutedIds: InvalidArgument EXPERT_OUT_OF_RANGE: an id below -1 or not below
+//         total_experts.
 // Threads Pure functions.
 #ifndef GEMMD_CORE_EXEC_CPU_ROUTING_H_
 #define GEMMD_CORE_EXEC_CPU_ROUTING_H_
@@ -8,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "core/exec/device.h"
 
@@ -20,9 +21,12 @@ struct Choice {
   double weight = 0;
 };
 
-// Choices of this layer's experts only: -1 and experts of other ranks are left out. Sorted by
-// token, then slot.
-absl::StatusOr<std::vector<Choice>> Route(const MoeCall& call);
+// The ids that the request gives for tokens [first, first + tokens); OK when it gives logits.
+absl::Status CheckRoutedIds(const MoeCall& call, int64_t first, int64_t tokens);
+
+// Choices of tokens [first, first + tokens), of this layer's experts only: every other id is left
+// out, the client may have changed them since they were checked. Sorted by token, then slot.
+std::vector<Choice> Route(const MoeCall& call, int64_t first, int64_t tokens);
 
 struct RoutedExpert {
   int64_t id = 0;

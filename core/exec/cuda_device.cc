@@ -145,21 +145,32 @@ class CudaDevice : public Device {
   absl::StatusOr<KernelExplanation> Explain(const DeviceLayer& layer, int64_t m) override {
     GEMMD_ASSIGN_OR_RETURN(const CudaLayer* cuda_layer, LayerOf(layer));
     const LayerPlan& plan = cuda_layer->plan();
-    const GemmPlan& gemm = plan.dense.ranges.empty() ? plan.indexed : plan.dense;
-    const GemmKernel& kernel = gemm.KernelFor(m);
+    const GemmKernel& kernel =
+        plan.dense.ranges.empty() ? plan.indexed.KernelFor(m) : plan.DenseKernelFor({.m = m});
     KernelExplanation explanation;
     explanation.m = m;
     explanation.choice.kernel = kernel.name;
     explanation.choice.activation_used = layer.spec().activation;
-    explanation.choice.reason =
-        "the generic kernel serves every M and uses x in the type the request gives";
+    explanation.choice.reason = WhyChosen(plan);
     explanation.config = kernel.config;
     explanation.config.emplace_back("architecture", kernel.architecture);
-    explanation.config.emplace_back("batch_invariant", "always: one order along K");
+    explanation.config.emplace_back("batch_invariant",
+                                    plan.packed.empty() ? "always: one order along K"
+                                                        : "the generic kernel: one order along K");
     return explanation;
   }
 
  private:
+  static std::string WhyChosen(const LayerPlan& plan) {
+    if (plan.packed.empty()) {
+      return absl::StrCat(
+          "the generic kernel serves every M and uses x in the type the request gives: ",
+          plan.why_not_packed);
+    }
+    return "for bfloat16 x, float16 alike; other x, scales per group of x and batch-invariant "
+           "requests take the generic kernel";
+  }
+
   // Runs `work` with the context current, and remembers an error that only a new process cures.
   template <typename Work>
   auto WithContext(Work work) -> decltype(work()) {
@@ -203,9 +214,10 @@ class CudaDevice : public Device {
   absl::StatusOr<CallReport> LaunchGemm(Stream& stream, const GemmCall& call) {
     GEMMD_ASSIGN_OR_RETURN(CudaStream* const queue, StreamOf(stream));
     GEMMD_ASSIGN_OR_RETURN(const CudaLayer* const layer, LayerOf(*call.layer));
-    const GemmKernel& kernel = layer->plan().dense.KernelFor(call.x.rows);
+    GEMMD_ASSIGN_OR_RETURN(const GemmArgs args, MakeGemmArgs(*layer, call));
+    const GemmKernel& kernel = layer->plan().DenseKernelFor(
+        {args.m, args.x_type, args.group_scale != nullptr, call.batch_invariant});
     if (call.x.rows > 0) {
-      GEMMD_ASSIGN_OR_RETURN(const GemmArgs args, MakeGemmArgs(*layer, call));
       GEMMD_RETURN_IF_ERROR(LaunchDense(gpu_->driver, kernel, args, queue->get()));
       GEMMD_RETURN_IF_ERROR(queue->Synchronize());
     }
@@ -274,8 +286,10 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> CreateCudaDevices(
                    [](const cuda::DeviceInfo& a, const cuda::DeviceInfo& b) {
                      return a.memory_bytes > b.memory_bytes;
                    });
-  GEMMD_ASSIGN_OR_RETURN(const std::shared_ptr<jit::KernelCache> cache,
-                         OpenKernelCache(options.cache_directory));
+  std::shared_ptr<jit::KernelCache> cache = options.cache;
+  if (cache == nullptr) {
+    GEMMD_ASSIGN_OR_RETURN(cache, OpenKernelCache(options.cache_directory));
+  }
   for (const cuda::DeviceInfo& info : gpus) {
     if (!info.Usable().ok()) continue;
     absl::StatusOr<std::unique_ptr<Device>> device = CreateDevice(**driver, info, cache, options);

@@ -15,10 +15,15 @@
 
 namespace gemmd {
 
+namespace jit {
+class KernelCache;
+}
+
 struct CudaDeviceOptions {
-  std::filesystem::path cache_directory;  // JIT cache; empty = memory only
+  std::filesystem::path cache_directory = {};  // JIT cache; empty = memory only
   // Intermediate values of a mixture-of-experts request, per stream; larger requests run in chunks.
   uint64_t moe_workspace_bytes = uint64_t{512} << 20;
+  std::shared_ptr<jit::KernelCache> cache = nullptr;  // in place of cache_directory
 };
 
 // Every GPU of this machine that gemmd can use, largest first. An empty list is a machine without

@@ -17,18 +17,23 @@ class Parts {
     uint64_t offset;
   };
 
-  explicit Parts(const StandardTensor& tensor)
-      : parts_{Place(tensor.codes),           Place(tensor.scales),
-               Place(tensor.zero_points),     Place(tensor.secondary_scales),
-               Place(tensor.group_index),     Place(tensor.bias),
-               Place(tensor.activation_scale)} {}
+  Parts(const StandardTensor& tensor, const PackedWeights& packed)
+      : parts_{Place(tensor.codes),
+               Place(tensor.scales),
+               Place(tensor.zero_points),
+               Place(tensor.secondary_scales),
+               Place(tensor.group_index),
+               Place(tensor.bias),
+               Place(tensor.activation_scale),
+               Place(packed.units),
+               Place(packed.channel_factor)} {}
 
   uint64_t bytes() const { return end_; }
   const auto& all() const { return parts_; }
 
   LayerAddresses AddressesFrom(uintptr_t base) const {
-    return {AddressOf(0, base), AddressOf(1, base), AddressOf(2, base),
-            AddressOf(3, base), AddressOf(4, base), AddressOf(5, base)};
+    return {AddressOf(0, base), AddressOf(1, base), AddressOf(2, base), AddressOf(3, base),
+            AddressOf(4, base), AddressOf(5, base), AddressOf(7, base), AddressOf(8, base)};
   }
   uintptr_t ActivationScaleFrom(uintptr_t base) const { return AddressOf(6, base); }
 
@@ -43,7 +48,7 @@ class Parts {
   }
 
   uint64_t end_ = 0;  // before parts_: Place advances it
-  Part parts_[7];
+  Part parts_[9];
 };
 
 absl::Status CopyParts(const CudaGpu& gpu, const Parts& parts, uintptr_t base) {
@@ -57,22 +62,31 @@ absl::Status CopyParts(const CudaGpu& gpu, const Parts& parts, uintptr_t base) {
   return absl::OkStatus();
 }
 
+// Empty when no kernel of the plan reads packed weights.
+PackedWeights Pack(const StandardTensor& tensor, const LayerPlan& plan) {
+  if (plan.packed.empty()) return {};
+  return PackWeights(tensor.spec, tensor.shape,
+                     {tensor.codes, tensor.scales, tensor.zero_points, tensor.secondary_scales});
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<CudaLayer>> CudaLayer::Upload(std::shared_ptr<CudaGpu> gpu,
                                                              const StandardTensor& tensor,
                                                              LayerPlan plan,
                                                              MoeKernels moe_kernels) {
-  const Parts parts(tensor);
+  const PackedWeights packed = Pack(tensor, plan);
+  const Parts parts(tensor, packed);
   GEMMD_ASSIGN_OR_RETURN(cuda::VmmAllocation memory,
                          cuda::VmmAllocation::Create(gpu->driver, gpu->ordinal, parts.bytes()));
   GEMMD_RETURN_IF_ERROR(CopyParts(*gpu, parts, memory.address()));
-  return std::shared_ptr<CudaLayer>(
-      new CudaLayer(std::move(gpu), tensor, std::move(plan), moe_kernels, std::move(memory)));
+  return std::shared_ptr<CudaLayer>(new CudaLayer(std::move(gpu), tensor, packed, std::move(plan),
+                                                  moe_kernels, std::move(memory)));
 }
 
-CudaLayer::CudaLayer(std::shared_ptr<CudaGpu> gpu, const StandardTensor& tensor, LayerPlan plan,
-                     MoeKernels moe_kernels, cuda::VmmAllocation memory)
+CudaLayer::CudaLayer(std::shared_ptr<CudaGpu> gpu, const StandardTensor& tensor,
+                     const PackedWeights& packed, LayerPlan plan, MoeKernels moe_kernels,
+                     cuda::VmmAllocation memory)
     : gpu_(std::move(gpu)),
       spec_(tensor.spec),
       shape_(tensor.shape),
@@ -80,7 +94,7 @@ CudaLayer::CudaLayer(std::shared_ptr<CudaGpu> gpu, const StandardTensor& tensor,
       plan_(std::move(plan)),
       moe_kernels_(moe_kernels),
       memory_(std::move(memory)) {
-  const Parts parts(tensor);
+  const Parts parts(tensor, packed);
   weights_ =
       MakeWeightArgs(spec_, shape_, tensor.scale_columns, parts.AddressesFrom(memory_->address()));
   activation_scale_ = reinterpret_cast<const float*>(parts.ActivationScaleFrom(memory_->address()));

@@ -58,8 +58,8 @@ class CudaLayer : public DeviceLayer {
   const float* activation_scale() const { return activation_scale_; }
 
  private:
-  CudaLayer(std::shared_ptr<CudaGpu> gpu, const StandardTensor& tensor, LayerPlan plan,
-            MoeKernels moe_kernels, cuda::VmmAllocation memory);
+  CudaLayer(std::shared_ptr<CudaGpu> gpu, const StandardTensor& tensor, const PackedWeights& packed,
+            LayerPlan plan, MoeKernels moe_kernels, cuda::VmmAllocation memory);
 
   const std::shared_ptr<CudaGpu> gpu_;
   const QuantSpec spec_;

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,12 +62,17 @@ class DeviceLayer {
   virtual uint64_t bytes() const = 0;
 };
 
+// Asked now and then while a call runs, by one thread at a time: an error ends the call with it and
+// leaves y undefined. Null: never. The CPU device asks between blocks; a GPU cannot be stopped.
+using StopFunction = std::function<absl::Status()>;
+
 struct GemmCall {
   std::shared_ptr<DeviceLayer> layer;
   MatrixView x;                       // [M, K]
   std::optional<MatrixView> x_scale;  // float32 [M, 1] or [M, groups]
   MatrixView y;                       // [M, N]
   bool batch_invariant = false;
+  StopFunction stop;
 };
 
 enum class ActivationFunction : uint8_t { kSiluAndMul, kSwigluClamped, kReluSquared };
@@ -92,6 +98,7 @@ struct MoeCall {
   bool router_weight_on_input = false;
   int64_t first_expert = 0;
   int64_t total_experts = 0;
+  StopFunction stop;
 };
 
 struct CallReport {

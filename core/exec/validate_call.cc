@@ -124,19 +124,25 @@ absl::Status CheckExpertLayers(const MoeCall& call) {
 }
 
 absl::Status CheckExpertRange(const MoeCall& call) {
+  constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();  // ids are int32 everywhere
   const int64_t experts = call.gate_up->shape().experts;
-  int64_t end = 0;
-  if (call.first_expert < 0 || __builtin_add_overflow(call.first_expert, experts, &end) ||
-      end > call.total_experts) {
-    return Error(
-        absl::StatusCode::kInvalidArgument, "EXPERT_OUT_OF_RANGE",
-        absl::StrCat("first_expert ", call.first_expert, " + ", experts,
-                     " experts of the layer is not within total_experts ", call.total_experts));
+  const auto bad = [](absl::string_view message) {
+    return Error(absl::StatusCode::kInvalidArgument, "EXPERT_OUT_OF_RANGE", message);
+  };
+  // First what does not need total_experts: its default is made of first_expert.
+  if (call.first_expert < 0) {
+    return bad(absl::StrCat("first_expert is ", call.first_expert, ", expected 0 or more"));
   }
-  // Ids are int32 in every routing form.
-  if (call.total_experts <= std::numeric_limits<int32_t>::max()) return absl::OkStatus();
-  return Error(absl::StatusCode::kInvalidArgument, "EXPERT_OUT_OF_RANGE",
-               absl::StrCat("total_experts ", call.total_experts, " is beyond 2^31 - 1"));
+  const std::string last =
+      absl::StrCat("first_expert ", call.first_expert, " + ", experts, " experts of the layer is ");
+  if (experts > kLargest || call.first_expert > kLargest - experts) {
+    return bad(absl::StrCat(last, "beyond 2^31 - 1"));
+  }
+  if (call.first_expert + experts > call.total_experts) {
+    return bad(absl::StrCat(last, "not within total_experts ", call.total_experts));
+  }
+  if (call.total_experts <= kLargest) return absl::OkStatus();
+  return bad(absl::StrCat("total_experts ", call.total_experts, " is beyond 2^31 - 1"));
 }
 
 absl::Status CheckTopK(int64_t top_k, int64_t total_experts) {

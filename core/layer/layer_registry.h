@@ -1,7 +1,7 @@
 // What    Quantized layers on devices, by content: the same tensors registered by any number of
 //         sessions are one copy per device, and are loaded once.
-// Errors  AlreadyExists LAYER_CONFLICT: the session uses the name for other content on that
-//         device. ResourceExhausted QUOTA. NotFound LAYER_NOT_FOUND, PermissionDenied NOT_OWNER. Aborted
+// Errors  AlreadyExists LAYER_CONFLICT: the session uses the name for other content on that device.
+//         ResourceExhausted QUOTA. NotFound LAYER_NOT_FOUND, PermissionDenied NOT_OWNER. Aborted
 //         SESSION_ENDED. Cancelled. Else what the source or the device says.
 // Threads Thread-safe; no lock is held while files are read, a device works or a callback runs.
 // Source  How a registration proceeds: core/layer/README.md.
@@ -51,11 +51,11 @@ class LayerRegistry {
  public:
   struct Options {
     int loader_threads = 2;
-    // Known bytes read at a time; a larger load waits until it is the only one.
-    uint64_t loading_bytes = uint64_t{8} << 30;
     int layers_per_session = 65536;
     // Called after each load with its format ("" when the source failed); may be null.
     std::function<void(const std::string&, const absl::Status&, absl::Duration)> loaded;
+    // Known bytes read at a time; a larger load waits until it is the only one.
+    uint64_t loading_bytes = uint64_t{8} << 30;
   };
 
   explicit LayerRegistry(Options options);

@@ -42,8 +42,20 @@ bool Session::End() {
     tickets.swap(tickets_);
     executors.swap(executors_);
   }
+  UncountTickets(tickets.size());
   for (auto& [device, executor] : executors) executor->Stop();
   return true;
+}
+
+bool Session::CountTicket() {
+  if (limits_.tickets_in_use == nullptr) return true;
+  if (limits_.tickets_in_use->fetch_add(1) < limits_.node_tickets) return true;
+  UncountTickets(1);
+  return false;
+}
+
+void Session::UncountTickets(size_t count) {
+  if (limits_.tickets_in_use != nullptr) *limits_.tickets_in_use -= static_cast<int>(count);
 }
 
 absl::Status Session::BeginKeep() {
@@ -73,6 +85,11 @@ absl::StatusOr<uint64_t> Session::AddTicket(PassedMemory memory) {
         absl::StrCat("the session passed ", tickets_.size(),
                      " descriptors that it did not register, the limit is ", limits_.tickets));
   }
+  if (!CountTicket()) {
+    return Error(absl::StatusCode::kResourceExhausted, "QUOTA",
+                 absl::StrCat("the sessions of this node passed ", limits_.node_tickets,
+                              " descriptors that they did not register, which is the limit"));
+  }
   uint64_t ticket = RandomId();
   while (tickets_.count(ticket) != 0) ticket = RandomId();
   tickets_[ticket] = std::move(memory);
@@ -89,6 +106,7 @@ absl::StatusOr<Session::PassedMemory> Session::TakeTicket(uint64_t ticket) {
   }
   PassedMemory memory = std::move(found->second);
   tickets_.erase(found);
+  UncountTickets(1);
   return memory;
 }
 

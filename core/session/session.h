@@ -26,7 +26,9 @@ class Session {
  public:
   struct Limits {
     int queued = 0;
-    int tickets = 0;
+    int tickets = 0;       // of this session
+    int node_tickets = 0;  // of all sessions that share the counter
+    std::shared_ptr<std::atomic<int>> tickets_in_use = nullptr;  // none: only `tickets` counts
   };
   Session(const SessionIdentity& identity, const Limits& limits,
           std::shared_ptr<ThreadTracker> tracker);
@@ -63,6 +65,9 @@ class Session {
   absl::Status Submit(Device& device, std::shared_ptr<Job> job);
 
  private:
+  bool CountTicket();
+  void UncountTickets(size_t count);
+
   const uint64_t id_;
   const std::string token_;
   const SessionIdentity identity_;

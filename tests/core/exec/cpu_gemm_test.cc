@@ -24,6 +24,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 class CpuGemm {
  public:
+  StopFunction stop;
+
   explicit CpuGemm(const StandardTensor& tensor, int threads = 2)
       : tensor_(tensor), device_(CreateCpuDevice({threads})) {
     layer_ = device_->LoadLayer(tensor).value();
@@ -38,6 +40,7 @@ class CpuGemm {
     call.y = y.view();
     if (x_scale != nullptr) call.x_scale = x_scale->view();
     call.batch_invariant = batch_invariant;
+    call.stop = stop;
     return device_->RunGemm(*stream_, call);
   }
 
@@ -224,6 +227,51 @@ TEST(CpuGemmTest, IntegersComeOutBitExact) {
       for (int64_t n = 0; n < 33; ++n) ASSERT_EQ(y.Get(row, n), gemm.At(x, row, n).value);
     }
   }
+}
+
+// 256 columns: the products of 8192 rows are all that is held at a time.
+TEST(CpuGemmTest, ManyRowsComeInBlocksAndStopBetweenThem) {
+  constexpr int64_t kRows = 20000;
+  CpuGemm gemm(RandomTensor(Int4Spec(), {1, 256, 32}, 7), 1);
+  HostMatrix x(kFloat16, kRows, 32);
+  x.Fill([](int64_t m, int64_t k) { return static_cast<double>((m + k) % 17 - 8); });
+  HostMatrix y(kFloat16, kRows, 256);
+  int asked = 0;
+  gemm.stop = [&] {
+    ++asked;
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(gemm.Run(x, y).ok());
+  EXPECT_GE(asked, 3) << "at least once per block of rows";
+  for (const int64_t m : {int64_t{0}, int64_t{8191}, int64_t{8192}, kRows - 1}) {
+    for (const int64_t n : {0, 128, 255}) {
+      ExpectRounded(kFloat16, gemm.At(x, m, n), y.Get(m, n), "row " + std::to_string(m));
+    }
+  }
+  const int all = asked;
+  for (int last = 1; last <= all; ++last) {
+    HostMatrix part(kFloat16, kRows, 256);
+    asked = 0;
+    gemm.stop = [&]() -> absl::Status {
+      if (++asked < last) return absl::OkStatus();
+      return absl::DeadlineExceededError("enough");
+    };
+    EXPECT_EQ(gemm.Run(x, part).status(), absl::DeadlineExceededError("enough")) << last;
+    EXPECT_EQ(asked, last) << "not asked again";
+    EXPECT_EQ(part.Code(kRows - 1, 255), 0xa5a5u) << "the last block was not computed";
+  }
+}
+
+TEST(CpuGemmTest, RefusesLayersWhoseRowsWouldNotFitInMemory) {
+  const auto device = CreateCpuDevice({1});
+  QuantSpec spec;
+  spec.weight = IntegerFormat(1);
+  StandardTensor tensor;
+  tensor.spec = spec;
+  tensor.shape = {1, 1, (int64_t{1} << 22) + 1};
+  tensor.codes.resize(static_cast<size_t>(spec.RowWords(tensor.shape.k)) * 4);
+  const absl::Status status = device->LoadLayer(tensor).status();
+  EXPECT_EQ(ReasonOf(status), "NO_KERNEL") << status;
 }
 
 TEST(CpuGemmTest, NoRowsIsLegalAndWritesNothing) {

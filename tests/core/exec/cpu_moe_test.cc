@@ -227,6 +227,36 @@ TEST_F(CpuMoeTest, RefusesIdsOutOfRangeAndNamesThem) {
   }
 }
 
+TEST_F(CpuMoeTest, StopsWhereverItIsAsked) {
+  const MoeSetup setup;
+  MoeBench bench(setup);
+  constexpr int64_t kTokens = 7;
+  HostMatrix x(kFloat16, kTokens, setup.k);
+  HostMatrix ids(kInt32, kTokens, 2);
+  HostMatrix weights(kFloat32, kTokens, 2);
+  HostMatrix y(kFloat16, kTokens, setup.n);
+  x.Fill([](int64_t, int64_t) { return 0.5; });
+  ids.Fill([](int64_t m, int64_t slot) { return (m + slot) % 5; });
+  weights.Fill([](int64_t, int64_t) { return 0.5; });
+  int asked = 0;
+  bench.call.stop = [&] {
+    ++asked;
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(bench.Run(x, ids, weights, y).ok());
+  const int all = asked;
+  EXPECT_GT(all, 10) << "for every expert in both layers";
+  for (int last = 1; last <= all; ++last) {
+    asked = 0;
+    bench.call.stop = [&]() -> absl::Status {
+      if (++asked < last) return absl::OkStatus();
+      return absl::CancelledError("enough");
+    };
+    EXPECT_EQ(bench.Run(x, ids, weights, y).status(), absl::CancelledError("enough")) << last;
+    EXPECT_EQ(asked, last) << "not asked again";
+  }
+}
+
 TEST_F(CpuMoeTest, NoTokensIsLegal) {
   MoeBench bench({});
   HostMatrix x(kFloat16, 0, 64);

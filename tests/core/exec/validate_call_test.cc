@@ -135,9 +135,14 @@ TEST_F(ValidateMoeTest, BoundsTheExpertsOfThisRank) {
   call.first_expert = 1;
   ExpectRefused("EXPERT_OUT_OF_RANGE", "first_expert 1 + 8");
   call.first_expert = -1;
-  ExpectRefused("EXPERT_OUT_OF_RANGE", "first_expert -1");
+  ExpectRefused("EXPERT_OUT_OF_RANGE", "first_expert is -1, expected 0 or more");
   call.first_expert = INT64_MAX;
-  ExpectRefused("EXPERT_OUT_OF_RANGE", "first_expert");
+  ExpectRefused("EXPERT_OUT_OF_RANGE", "first_expert 9223372036854775807 + 8 experts");
+  call.first_expert = 1;
+  call.total_experts = -5;
+  ExpectRefused("EXPERT_OUT_OF_RANGE", "total_experts -5");
+  call.total_experts = int64_t{1} << 31;
+  ExpectRefused("EXPERT_OUT_OF_RANGE", "total_experts 2147483648 is beyond");
 }
 
 TEST_F(ValidateMoeTest, BoundsTopK) {

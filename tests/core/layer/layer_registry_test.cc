@@ -85,7 +85,7 @@ class LayerRegistryTest : public ::testing::Test {
   std::atomic<int> reads{0};
   std::function<void()> on_read;
   Barrier gate;
-  LayerRegistry registry{{2, 3, nullptr}};
+  LayerRegistry registry{{2, 3, nullptr, 1000}};
 };
 
 TEST_F(LayerRegistryTest, TheSameContentFromSeveralSessionsIsOneLayer) {
@@ -275,6 +275,44 @@ TEST_F(LayerRegistryTest, AnInvalidTensorOrAThrowIsAnErrorOfTheRegistration) {
   EXPECT_EQ(ReasonOf(Start(1, "a", std::move(bad))->Wait().status()), "SHAPE_MISMATCH");
   state->on_load = []() -> absl::Status { throw std::bad_alloc(); };
   EXPECT_EQ(Register(1, "a", 5).status().code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(LayerRegistryTest, LoadsStartOnlyWhileTheirBytesFitTogether) {
+  std::atomic<int> most{0}, running{0};
+  on_read = [&] {
+    const int now = ++running;
+    int seen = most;
+    while (now > seen && !most.compare_exchange_weak(seen, now)) {
+    }
+    absl::SleepFor(absl::Milliseconds(5));
+    --running;
+  };
+  const auto most_at_once = [&](uint64_t bytes, uint64_t first_seed) {
+    most = 0;
+    std::vector<std::shared_ptr<Outcome>> outcomes;
+    for (uint64_t session = 1; session <= 6; ++session) {
+      LayerOrigin origin = Origin(first_seed + session);
+      origin.bytes = bytes;
+      outcomes.push_back(Start(session, "", std::move(origin)));
+    }
+    for (const auto& outcome : outcomes) EXPECT_TRUE(outcome->Wait().ok());
+    return most.load();
+  };
+  EXPECT_EQ(most_at_once(501, 100), 1);
+  EXPECT_EQ(most_at_once(5000, 200), 1) << "too large for the budget: alone, but not never";
+  EXPECT_LE(most_at_once(500, 300), 2);
+}
+
+TEST_F(LayerRegistryTest, TwoLoadsThatFitRunTogether) {
+  on_read = [this] { gate.Wait(); };
+  LayerOrigin one = Origin(1), other = Origin(2);
+  one.bytes = other.bytes = 500;
+  const auto first = Start(1, "", std::move(one));
+  const auto second = Start(2, "", std::move(other));
+  gate.WaitForArrivals(2);
+  gate.Open();
+  EXPECT_TRUE(first->Wait().ok());
+  EXPECT_TRUE(second->Wait().ok());
 }
 
 TEST_F(LayerRegistryTest, ShowsLoadsInProgress) {

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 
@@ -149,6 +150,36 @@ TEST_F(NodeCpuTest, TwoProcessesShareOneCopyOfAFile) {
   EXPECT_EQ(first->layer_id, second->layer_id);
   EXPECT_EQ(second->references, 2);
   EXPECT_EQ(node->Status().devices[0].weights_bytes, first->bytes);
+}
+
+TEST_F(NodeCpuTest, ARunningRequestEndsWithItsDeadlineOrItsClient) {
+  const auto layer =
+      Register("gptq_v1_autogptq_b4_g128_sym", "model.layers.0.mlp.down_proj", session);
+  ASSERT_TRUE(layer.ok()) << layer.status();
+  const int64_t n = layer->shape.n, k = layer->shape.k;
+  constexpr int64_t kRows = int64_t{1} << 19;  // seconds of work
+  const auto x_bytes = static_cast<uint64_t>(kRows * k * 2);
+  const uint64_t size = x_bytes + static_cast<uint64_t>(kRows * n * 2);
+  SharedFile file(size);
+  const RegionRef region = Share(file, size);
+  GemmRequest request;
+  request.layer_id = layer->layer_id;
+  request.x = {region, 0, kFloat16, false, {kRows, k}, 0};
+  request.y = {region, x_bytes, kFloat16, false, {kRows, n}, 0};
+  const auto run = [&](absl::Time deadline, std::function<bool()> cancelled) {
+    Outcome<GemmResult> outcome;
+    node->SubmitGemm(session, request, deadline, std::move(cancelled),
+                     [&](absl::StatusOr<GemmResult> result) { outcome.Set(std::move(result)); });
+    return outcome.Wait().status();
+  };
+  const absl::Status late = run(absl::Now() + absl::Milliseconds(100), nullptr);
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded) << late;
+  EXPECT_EQ(ReasonOf(late), "DEADLINE");
+  EXPECT_NE(std::string(late.message()).find("ran"), std::string::npos) << late;
+  std::atomic<int> asked{0};
+  const absl::Status gone = run(absl::InfiniteFuture(), [&] { return ++asked > 3; });
+  EXPECT_EQ(gone.code(), absl::StatusCode::kCancelled) << gone;
+  EXPECT_EQ(asked, 4);
 }
 
 TEST_F(NodeCpuTest, AMissingModuleIsNotFound) {

@@ -1,6 +1,7 @@
 // What clients may and may not do. Ends and faults: node_end_test.cc; many threads: node_stress_test.cc.
 #include "core/node.h"
 
+#include "absl/strings/str_cat.h"
 #include "tests/core/node/node_fixture.h"
 
 namespace gemmd {
@@ -252,6 +253,127 @@ TEST_F(NodeTest, TensorSourcesThatDoNotFitTheirSpecAreRefused) {
   EXPECT_EQ(reason(source), "SHAPE_MISMATCH");
   source.shape = {-1, 1, 1};
   EXPECT_EQ(reason(source), "SHAPE_MISMATCH");
+}
+
+class NodeTensorsTest : public NodeTest {
+ protected:
+  NodeTensorsTest() {
+    Create();
+    client.emplace(*node);
+    region = client->NewRegion(1 << 16).value();
+    tensor = testing::RandomTensor(spec(), {2, kN, kK}, 3);
+    const auto ref = [&](const Buffer& buffer) { return RawRef{region, 0, buffer.size()}; };
+    source.spec = tensor.spec;
+    source.shape = tensor.shape;
+    source.codes = ref(tensor.codes);
+    source.scales = ref(tensor.scales);
+    source.zero_points = ref(tensor.zero_points);
+    source.secondary_scales = ref(tensor.secondary_scales);
+    source.group_index = ref(tensor.group_index);
+    source.bias = ref(tensor.bias);
+    source.activation_scale = ref(tensor.activation_scale);
+  }
+  ~NodeTensorsTest() override { client.reset(); }
+
+  // Everything a layer may have.
+  static QuantSpec spec() {
+    QuantSpec spec = testing::Int4Spec();
+    spec.zero_point = ZeroPointKind::kInteger;
+    spec.secondary_scale = SecondaryScaleKind::kChannel;
+    spec.has_group_index = true;
+    spec.bias = kFloat16;
+    spec.activation = kFloat8E4M3;
+    spec.activation_scale = ActivationScaleKind::kStaticTensor;
+    return spec;
+  }
+  // The outcome, which must be there at once: nothing was queued.
+  absl::Status AtOnce() {
+    const int loads = state->loads;
+    Outcome<LayerInfo> outcome;
+    node->RegisterLayer(client->session(), {"", "", source}, nullptr,
+                        [&](absl::StatusOr<LayerInfo> info) { outcome.Set(std::move(info)); });
+    EXPECT_EQ(outcome.calls(), 1) << "answered before it was queued";
+    const absl::Status status = outcome.Wait().status();
+    EXPECT_EQ(state->loads, loads);
+    return status;
+  }
+
+  std::optional<Client> client;
+  RegionRef region;
+  StandardTensor tensor;
+  TensorSource source;
+};
+
+TEST_F(NodeTensorsTest, EveryTensorOfTheWrongSizeIsNamedBeforeAnythingIsRead) {
+  struct Field {
+    const char* name;
+    std::optional<RawRef>& ref;
+  };
+  for (const Field& field : {Field{"codes", source.codes}, Field{"scales", source.scales},
+                             Field{"zero_points", source.zero_points},
+                             Field{"secondary_scales", source.secondary_scales},
+                             Field{"group_index", source.group_index}, Field{"bias", source.bias},
+                             Field{"activation_scale", source.activation_scale}}) {
+    const RawRef right = *field.ref;
+    ASSERT_GT(right.byte_size, 0u) << field.name;
+    for (const uint64_t size :
+         {uint64_t{0}, right.byte_size - 1, right.byte_size + 1, uint64_t{1 << 16}}) {
+      field.ref->byte_size = size;
+      const absl::Status status = AtOnce();
+      EXPECT_EQ(ReasonOf(status), "SHAPE_MISMATCH") << status;
+      EXPECT_EQ(std::string(status.message()),
+                absl::StrCat(field.name, " has ", size, " bytes, expected ", right.byte_size));
+    }
+    field.ref.reset();
+    EXPECT_EQ(ReasonOf(AtOnce()), "SHAPE_MISMATCH") << field.name << " is absent";
+    field.ref = right;
+  }
+}
+
+TEST_F(NodeTensorsTest, ATensorTheSpecDoesNotHaveIsRefused) {
+  source.spec.bias = kNoFormat;
+  const absl::Status status = AtOnce();
+  EXPECT_EQ(ReasonOf(status), "SHAPE_MISMATCH");
+  EXPECT_NE(std::string(status.message()).find("bias has"), std::string::npos) << status;
+}
+
+TEST_F(NodeTensorsTest, AnExtentOutOfRangeIsNamedAlone) {
+  struct Field {
+    const char* name;
+    int64_t& value;
+  };
+  for (const Field& field :
+       {Field{"experts", source.shape.experts}, Field{"n", source.shape.n},
+        Field{"k", source.shape.k}, Field{"scale_columns", source.scale_columns},
+        Field{"scale_block_n", source.spec.scale_block_n},
+        Field{"scale_block_k", source.spec.scale_block_k}}) {
+    const int64_t right = field.value;
+    for (const int64_t bad : {int64_t{-1}, INT64_MIN, INT64_MAX, (int64_t{1} << 40) + 1}) {
+      field.value = bad;
+      const absl::Status status = AtOnce();
+      EXPECT_EQ(ReasonOf(status), "SHAPE_MISMATCH") << status;
+      EXPECT_EQ(std::string(status.message()).rfind(absl::StrCat(field.name, " is ", bad, ","), 0),
+                0u)
+          << status;
+    }
+    field.value = right;
+  }
+}
+
+TEST_F(NodeTest, CheckpointsWithoutUsableNamesAreRefused) {
+  Create();
+  Client client(*node);
+  const auto refused = [&](const std::string& path, const std::string& module) {
+    Outcome<LayerInfo> outcome;
+    node->RegisterLayer(client.session(), {"", "", CheckpointSource{path, module}}, nullptr,
+                        [&](absl::StatusOr<LayerInfo> info) { outcome.Set(std::move(info)); });
+    const absl::Status status = outcome.Wait().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    return ReasonOf(status);
+  };
+  EXPECT_EQ(refused("", "x"), "MISSING_FIELD");
+  EXPECT_EQ(refused("/etc", ""), "MISSING_FIELD");
+  EXPECT_EQ(refused(std::string("/etc\0x", 6), "x"), "BAD_PATH");
 }
 
 TEST_F(NodeTest, CheckpointsOutsideTheRootsAreRefused) {

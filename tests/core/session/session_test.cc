@@ -47,6 +47,21 @@ TEST_F(SessionTest, BoundsUnusedTicketsAndClosesTheRefusedDescriptor) {
   EXPECT_FALSE(IsOpen(refused));
 }
 
+TEST_F(SessionTest, SessionsShareTheNodesBudgetOfTicketsAndReturnTheirPart) {
+  const auto in_use = std::make_shared<std::atomic<int>>(0);
+  Session one({}, {4, 2, 3, in_use}, tracker), two({}, {4, 2, 3, in_use}, tracker);
+  const uint64_t ticket = one.AddTicket({UniqueFd(NewFd()), 1}).value();
+  ASSERT_TRUE(one.AddTicket({UniqueFd(NewFd()), 1}).ok());
+  ASSERT_TRUE(two.AddTicket({UniqueFd(NewFd()), 1}).ok());
+  EXPECT_EQ(ReasonOf(two.AddTicket({UniqueFd(NewFd()), 1}).status()), "QUOTA");
+  EXPECT_TRUE(one.TakeTicket(ticket).ok());
+  EXPECT_TRUE(two.AddTicket({UniqueFd(NewFd()), 1}).ok());
+  EXPECT_TRUE(one.End());
+  EXPECT_EQ(*in_use, 2);
+  EXPECT_TRUE(two.End());
+  EXPECT_EQ(*in_use, 0);
+}
+
 TEST_F(SessionTest, TheEndClosesPassedDescriptorsAndRefusesWork) {
   const int fd = NewFd();
   ASSERT_TRUE(Pass(fd).ok());

@@ -1,0 +1,42 @@
+// What    Which kernels to have before they are needed: from checkpoints, from the layers that the
+//         node holds, or as given; for the node's GPUs or for other architectures. KernelStore
+//         (kernels/kernel_store.h) does the compiling; the server knows it through this header.
+// Errors  As ReadLayer for a checkpoint; Cancelled; FailedPrecondition NO_ARCHITECTURE: none is
+//         given and the node has no GPU.
+// Threads Functions of their arguments. ResolvePrewarm reads whole modules: it takes as long as
+//         loading them.
+#ifndef GEMMD_CORE_PREWARM_H_
+#define GEMMD_CORE_PREWARM_H_
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/node.h"
+#include "core/types.h"
+#include "kernels/kernel_store.h"
+
+namespace gemmd {
+
+struct PrewarmJob {
+  std::vector<std::string> architectures;
+  std::vector<CheckpointSource> checkpoints;  // an empty module: every quantized module
+  std::vector<PrewarmLayer> layers;
+  bool running_layers = false;
+};
+
+struct PrewarmPlan {
+  std::vector<PrewarmLayer> layers;  // distinct
+  std::vector<std::string> architectures;
+};
+
+// `cancelled` is asked between modules.
+absl::StatusOr<PrewarmPlan> ResolvePrewarm(const PrewarmJob& job, const Node& node,
+                                           const std::vector<std::filesystem::path>& roots,
+                                           const std::function<bool()>& cancelled);
+
+}  // namespace gemmd
+
+#endif  // GEMMD_CORE_PREWARM_H_

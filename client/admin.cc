@@ -67,6 +67,10 @@ absl::StatusOr<v1::GetMetricsResponse> Admin::Metrics() const {
   return Call(*channel_, timeout_, &v1::AdminService::Stub::GetMetrics, v1::GetMetricsRequest());
 }
 
+absl::StatusOr<v1::ListCacheResponse> Admin::ListCache(const v1::ListCacheRequest& request) const {
+  return Call(*channel_, timeout_, &v1::AdminService::Stub::ListCache, request);
+}
+
 absl::StatusOr<std::shared_ptr<Link>> Admin::Identify(absl::Time deadline) const {
   const Address& address = channel_->address();
   LinkOptions options{.address = address.path.empty() ? address.target : address.path,

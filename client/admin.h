@@ -1,13 +1,14 @@
 // What    Calls for operators. Look-ups need no session and are repeated on Unavailable while the
-//         daemon drains or starts; nothing is repeated when nothing listens. Drain and SetLogLevel
-//         change the daemon: they open a session for the call, whose socket tells the daemon which
-//         user asks.
+//         daemon drains or starts; nothing is repeated when nothing listens. Calls that change the
+//         daemon or its cache open a session for the call, whose socket tells the daemon which user
+//         asks.
 // Errors  Unavailable NOT_RUNNING with the address tried; PermissionDenied ROLE_REQUIRED; else the
 //         daemon's.
 // Threads Thread-safe.
 #ifndef GEMMD_CLIENT_ADMIN_H_
 #define GEMMD_CLIENT_ADMIN_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -37,6 +38,19 @@ class Admin {
   absl::Status SetLogLevel(const std::string& level, absl::Duration revert_after) const;
   // Zero: the daemon's own deadline.
   absl::Status Drain(absl::Duration deadline) const;
+
+  // -- kernels (admin_kernels.cc); those that take long have no deadline --
+  absl::Status Prewarm(const v1::PrewarmRequest& request,
+                       const std::function<void(const v1::PrewarmProgress&)>& progress) const;
+  absl::StatusOr<v1::ListCacheResponse> ListCache(const v1::ListCacheRequest& request) const;
+  absl::StatusOr<v1::VerifyCacheResponse> VerifyCache() const;
+  absl::StatusOr<v1::PurgeCacheResponse> PurgeCache(const v1::PurgeCacheRequest& request) const;
+  // The bundle, in pieces; `take` returns false to stop.
+  absl::Status ExportCache(const v1::ExportCacheRequest& request,
+                           const std::function<bool(const std::string&)>& take) const;
+  // `give` fills the next piece of the bundle and returns false at its end.
+  absl::StatusOr<v1::ImportCacheResponse> ImportCache(
+      const std::function<bool(std::string*)>& give) const;
 
  private:
   Admin(std::unique_ptr<Channel> channel, absl::Duration timeout)

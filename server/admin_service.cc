@@ -8,6 +8,7 @@
 #include "gemmd/v1/admin.grpc.pb.h"
 #include "server/convert.h"
 #include "server/convert_errors.h"
+#include "server/kernel_admin.h"
 #include "server/services.h"
 #include "server/settings.h"
 #include "server/status.h"
@@ -18,18 +19,9 @@ namespace {
 
 constexpr uint32_t kMaxDrainSeconds = 3600;
 
-class PrewarmStream : public grpc::ServerWriteReactor<v1::PrewarmProgress> {
- public:
-  PrewarmStream() {
-    Finish(ToGrpcStatus(Error(absl::StatusCode::kUnimplemented, "NOT_IMPLEMENTED",
-                              "this daemon cannot compile ahead of use yet")));
-  }
-  void OnDone() override { delete this; }
-};
-
 class AdminService final : public v1::AdminService::CallbackService {
  public:
-  explicit AdminService(const ServiceContext* context) : context_(*context) {}
+  explicit AdminService(const ServiceContext* context) : context_(*context), kernels_(context) {}
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* call,
                                       const v1::GetStatusRequest*,
@@ -85,9 +77,32 @@ class AdminService final : public v1::AdminService::CallbackService {
     return Reply(call, StartDrain(*call, request->deadline_seconds()));
   }
 
-  grpc::ServerWriteReactor<v1::PrewarmProgress>* Prewarm(grpc::CallbackServerContext*,
-                                                         const v1::PrewarmRequest*) override {
-    return new PrewarmStream;
+  grpc::ServerWriteReactor<v1::PrewarmProgress>* Prewarm(
+      grpc::CallbackServerContext* call, const v1::PrewarmRequest* request) override {
+    return kernels_.Prewarm(CheckOperator(*call), *request);
+  }
+  grpc::ServerUnaryReactor* ListCache(grpc::CallbackServerContext*,
+                                      const v1::ListCacheRequest* request,
+                                      v1::ListCacheResponse* response) override {
+    return kernels_.List(*request, response);
+  }
+  grpc::ServerUnaryReactor* VerifyCache(grpc::CallbackServerContext* call,
+                                        const v1::VerifyCacheRequest*,
+                                        v1::VerifyCacheResponse* response) override {
+    return kernels_.Verify(CheckOperator(*call), response);
+  }
+  grpc::ServerUnaryReactor* PurgeCache(grpc::CallbackServerContext* call,
+                                       const v1::PurgeCacheRequest* request,
+                                       v1::PurgeCacheResponse* response) override {
+    return kernels_.Purge(CheckOperator(*call), *request, response);
+  }
+  grpc::ServerWriteReactor<v1::CacheChunk>* ExportCache(
+      grpc::CallbackServerContext* call, const v1::ExportCacheRequest* request) override {
+    return kernels_.Export(CheckOperator(*call), *request);
+  }
+  grpc::ServerReadReactor<v1::CacheChunk>* ImportCache(grpc::CallbackServerContext* call,
+                                                       v1::ImportCacheResponse* response) override {
+    return kernels_.Import(CheckOperator(*call), response);
   }
 
  private:
@@ -155,6 +170,7 @@ class AdminService final : public v1::AdminService::CallbackService {
   }
 
   const ServiceContext& context_;
+  KernelAdmin kernels_;
 };
 
 }  // namespace

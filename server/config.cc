@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +16,7 @@
 #include "server/exit_codes.h"
 #include "server/paths.h"
 #include "server/settings.h"
+#include "server/text.h"
 
 namespace gemmd {
 namespace {
@@ -76,6 +79,40 @@ absl::Status ApplyFlags(const FlagValues& flags, Config& config, Origins& origin
   return absl::OkStatus();
 }
 
+// Insertions, deletions and replacements between two short texts.
+size_t EditDistance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+// One sentence for each variable that looks like a setting and is none.
+std::vector<std::string> UnknownVariables(const Environment& environment) {
+  std::vector<std::string> known = {"GEMMD_CONFIG", "GEMMD_NVRTC"};
+  for (const Setting& setting : Settings()) known.push_back(VariableOf(setting.name));
+  std::vector<std::string> warnings;
+  for (const std::string& full : environment.names) {
+    if (full.rfind("GEMMD_", 0) != 0) continue;
+    if (std::find(known.begin(), known.end(), full) != known.end()) continue;
+    const std::string name = Shortened(full);
+    const auto nearest =
+        std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
+          return EditDistance(name, a) < EditDistance(name, b);
+        });
+    warnings.push_back(absl::StrCat("environment variable ", name,
+                                    " is no setting and has no effect; the nearest is ", *nearest));
+  }
+  return warnings;
+}
+
 std::string ConfigPath(const FlagValues& flags, const Environment& environment) {
   if (const auto flag = flags.find("config"); flag != flags.end()) return flag->second;
   return environment.get("GEMMD_CONFIG").value_or("");
@@ -88,7 +125,12 @@ Environment SystemEnvironment() {
     const char* value = std::getenv(name.c_str());
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
   };
-  return {get, geteuid()};
+  std::vector<std::string> names;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    names.push_back(text.substr(0, text.find('=')));
+  }
+  return {get, geteuid(), std::move(names)};
 }
 
 absl::StatusOr<LoadedConfig> LoadConfig(const FlagValues& flags, const Environment& environment) {
@@ -98,6 +140,7 @@ absl::StatusOr<LoadedConfig> LoadConfig(const FlagValues& flags, const Environme
     GEMMD_RETURN_IF_ERROR(ApplyFile(path, loaded.config, origins));
   }
   GEMMD_RETURN_IF_ERROR(ApplyEnvironment(environment, loaded.config, origins));
+  loaded.warnings = UnknownVariables(environment);
   GEMMD_RETURN_IF_ERROR(ApplyFlags(flags, loaded.config, origins));
   GEMMD_RETURN_IF_ERROR(FillDefaultPaths(environment, loaded.config));
   for (const Setting& setting : Settings()) {

@@ -1,7 +1,9 @@
-// What    The daemon's configuration: one typed struct, filled from flags, environment, file and defaults.
-// Order   flag > environment (GEMMD_<NAME>) > file > default, value by value; each keeps its origin.
-// Errors  InvalidArgument with reason BAD_CONFIG (file, environment) or BAD_FLAG; the message names the
-//         place (file:line, variable or flag), the key, the value and what it may be.
+// What    The daemon's configuration: one typed struct, filled from flags, environment, file and
+//         defaults.
+// Order   flag > environment (GEMMD_<NAME>) > file > default, value by value; each keeps its
+//         origin.
+// Errors  InvalidArgument with reason BAD_CONFIG (file, environment) or BAD_FLAG; the message names
+//         the place (file:line, variable or flag), the key, the value and what it may be.
 //         PermissionDenied / Unavailable when no default path can be chosen.
 // Threads Pure functions of their arguments.
 #ifndef GEMMD_SERVER_CONFIG_H_
@@ -31,6 +33,10 @@ struct Config {
   std::string session_socket;  // SOCK_SEQPACKET
   DeviceChoice device = DeviceChoice::kAuto;
   std::filesystem::path cache_dir;
+  uint64_t cache_max_bytes = uint64_t{4} << 30;  // kernels on disk; 0 = no limit
+  // Command line of a process that compiles for the daemon; empty: the daemon compiles itself. No setting:
+  // the program's main gives itself.
+  std::vector<std::string> compile_helper;
   std::string metrics_address = "127.0.0.1:9464";  // host:port; empty = no endpoint
   LogFormat log_format = LogFormat::kAuto;
   LogLevel log_level = LogLevel::kInfo;
@@ -49,12 +55,14 @@ struct ConfigEntry {
 struct LoadedConfig {
   Config config;
   std::vector<ConfigEntry> entries;  // every setting, in the order of the documentation
+  std::vector<std::string> warnings;
 };
 
 // What a process is started with; tests give their own.
 struct Environment {
   std::function<std::optional<std::string>(const std::string&)> get;
   uid_t uid = 0;
+  std::vector<std::string> names = {};  // of all variables
 };
 Environment SystemEnvironment();
 

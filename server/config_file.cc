@@ -1,21 +1,25 @@
 #include "server/config_file.h"
 
+#include <sys/stat.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
-#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status.h"
 #include "server/exit_codes.h"
+#include "server/text.h"
 
 namespace gemmd {
 namespace {
+
+constexpr int64_t kMaxFileBytes = 1 << 20;
 
 absl::Status Bad(const std::string& path, int line, const std::string& message) {
   return Error(absl::StatusCode::kInvalidArgument, kBadConfig,
@@ -56,7 +60,7 @@ absl::StatusOr<std::vector<FileValue>> ReadRoot(const std::string& path, const Y
     const Setting* setting = FindSetting(name);
     if (setting == nullptr) {
       return Bad(path, line,
-                 absl::StrCat("unknown key '", name, "'; known are ",
+                 absl::StrCat("unknown key '", Shortened(name), "'; known are ",
                               absl::StrJoin(SettingNames(), ", ")));
     }
     if (!seen.insert(name).second) return Bad(path, line, absl::StrCat(name, " is given twice"));
@@ -66,22 +70,43 @@ absl::StatusOr<std::vector<FileValue>> ReadRoot(const std::string& path, const Y
   return values;
 }
 
+absl::Status CannotRead(const std::string& path, const std::string& why) {
+  return Error(absl::StatusCode::kInvalidArgument, kBadConfig,
+               absl::StrCat(path, ": cannot read the configuration file: ", why));
+}
+
+// A pipe or a device could block for ever or never end.
+absl::StatusOr<std::string> ReadText(const std::string& path) {
+  struct stat info = {};
+  if (stat(path.c_str(), &info) != 0) return CannotRead(path, std::strerror(errno));
+  if (S_ISDIR(info.st_mode)) return CannotRead(path, "it is a directory");
+  if (!S_ISREG(info.st_mode)) return CannotRead(path, "it is not a regular file");
+  if (info.st_size > kMaxFileBytes) {
+    return CannotRead(path, absl::StrCat("it has more than ", kMaxFileBytes, " bytes"));
+  }
+  std::ifstream file(path);
+  if (!file) return CannotRead(path, std::strerror(errno));
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+absl::Status CheckText(const std::string& path, const std::string& text) {
+  const size_t bad = FindBadText(text);
+  if (bad == std::string::npos) return absl::OkStatus();
+  const int line = 1 + static_cast<int>(std::count(text.begin(), text.begin() + bad, '\n'));
+  return Bad(path, line, "a control character, or bytes that are not UTF-8");
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<FileValue>> ReadConfigFile(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    return Error(absl::StatusCode::kInvalidArgument, kBadConfig,
-                 absl::StrCat(path, ": cannot read the configuration file: it is a directory"));
-  }
-  std::ifstream file(path);
-  if (!file) {
-    return Error(
-        absl::StatusCode::kInvalidArgument, kBadConfig,
-        absl::StrCat(path, ": cannot read the configuration file: ", std::strerror(errno)));
-  }
+  GEMMD_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+  GEMMD_RETURN_IF_ERROR(CheckText(path, text));
   try {
-    return ReadRoot(path, YAML::Load(file));
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.size() > 1) {
+      return Bad(path, LineOf(documents[1]), "a second YAML document; one file holds one");
+    }
+    return ReadRoot(path, documents.empty() ? YAML::Node() : documents[0]);
   } catch (const YAML::Exception& error) {
     return Bad(path, error.mark.line + 1, error.msg);
   }

@@ -12,10 +12,15 @@ namespace {
 
 constexpr float kDefaultAlpha = 1.702f;  // gpt-oss
 constexpr float kDefaultLimit = 7.0f;
+constexpr size_t kMaxPathBytes = 4096;
+constexpr size_t kMaxModuleBytes = 1024;
 
-std::optional<RawRef> RawFrom(bool present, const v1::RawRef& from) {
-  if (!present) return std::nullopt;
-  return RawRef{FromProto(from.region()), from.byte_offset(), from.byte_size()};
+absl::Status RawFrom(bool present, const v1::RawRef& from, const char* field,
+                     std::optional<RawRef>& to) {
+  if (!present) return absl::OkStatus();
+  if (!from.has_region()) return MissingField(absl::StrCat(field, ".region"));
+  to = RawRef{FromProto(from.region()), from.byte_offset(), from.byte_size()};
+  return absl::OkStatus();
 }
 
 absl::StatusOr<TensorSource> TensorsFrom(const v1::TensorSource& from) {
@@ -26,13 +31,17 @@ absl::StatusOr<TensorSource> TensorsFrom(const v1::TensorSource& from) {
   if (from.n() < 1) return OutOfRange("tensors.n", from.n(), "1 or more");
   if (from.k() < 1) return OutOfRange("tensors.k", from.k(), "1 or more");
   to.shape = {from.experts() == 0 ? 1 : from.experts(), from.n(), from.k()};
-  to.codes = RawFrom(from.has_codes(), from.codes());
-  to.scales = RawFrom(from.has_scales(), from.scales());
-  to.zero_points = RawFrom(from.has_zero_points(), from.zero_points());
-  to.secondary_scales = RawFrom(from.has_secondary_scales(), from.secondary_scales());
-  to.group_index = RawFrom(from.has_group_index(), from.group_index());
-  to.bias = RawFrom(from.has_bias(), from.bias());
-  to.activation_scale = RawFrom(from.has_activation_scale(), from.activation_scale());
+  GEMMD_RETURN_IF_ERROR(RawFrom(from.has_codes(), from.codes(), "codes", to.codes));
+  GEMMD_RETURN_IF_ERROR(RawFrom(from.has_scales(), from.scales(), "scales", to.scales));
+  GEMMD_RETURN_IF_ERROR(
+      RawFrom(from.has_zero_points(), from.zero_points(), "zero_points", to.zero_points));
+  GEMMD_RETURN_IF_ERROR(RawFrom(from.has_secondary_scales(), from.secondary_scales(),
+                                "secondary_scales", to.secondary_scales));
+  GEMMD_RETURN_IF_ERROR(
+      RawFrom(from.has_group_index(), from.group_index(), "group_index", to.group_index));
+  GEMMD_RETURN_IF_ERROR(RawFrom(from.has_bias(), from.bias(), "bias", to.bias));
+  GEMMD_RETURN_IF_ERROR(RawFrom(from.has_activation_scale(), from.activation_scale(),
+                                "activation_scale", to.activation_scale));
   return to;
 }
 
@@ -148,6 +157,7 @@ absl::StatusOr<RegionRequest> FromProto(const v1::RegisterRegionRequest& from) {
   RegionRequest to;
   to.device = from.device();
   to.label = from.label();
+  GEMMD_RETURN_IF_ERROR(CheckLength("label", to.label));
   switch (from.source_case()) {
     case v1::RegisterRegionRequest::kCudaIpc: {
       const v1::CudaIpcMemory& ipc = from.cuda_ipc();
@@ -172,8 +182,13 @@ absl::StatusOr<LayerRequest> FromProto(const v1::RegisterLayerRequest& from) {
   LayerRequest to;
   to.device = from.device();
   to.name = from.name();
+  GEMMD_RETURN_IF_ERROR(CheckLength("name", to.name));
   switch (from.source_case()) {
     case v1::RegisterLayerRequest::kCheckpoint:
+      GEMMD_RETURN_IF_ERROR(
+          CheckLength("checkpoint.path", from.checkpoint().path(), kMaxPathBytes));
+      GEMMD_RETURN_IF_ERROR(
+          CheckLength("checkpoint.module", from.checkpoint().module(), kMaxModuleBytes));
       to.source = CheckpointSource{from.checkpoint().path(), from.checkpoint().module()};
       return to;
     case v1::RegisterLayerRequest::kTensors: {

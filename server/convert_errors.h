@@ -22,7 +22,15 @@ inline absl::Status UnknownEnum(absl::string_view field, int value) {
 template <typename Value>
 absl::Status OutOfRange(absl::string_view field, Value value, absl::string_view bound) {
   return Error(absl::StatusCode::kInvalidArgument, "OUT_OF_RANGE",
-               absl::StrCat(field, ": ", value, " is not ", bound));
+               absl::StrCat(field, " is ", value, ", must be ", bound));
+}
+// Labels stay in the daemon, in its log and in lists.
+inline constexpr size_t kMaxLabelBytes = 256;
+inline absl::Status CheckLength(absl::string_view field, const std::string& text,
+                                size_t max = kMaxLabelBytes) {
+  if (text.size() <= max) return absl::OkStatus();
+  return OutOfRange(absl::StrCat("the length of ", field), text.size(),
+                    absl::StrCat("at most ", max, " bytes"));
 }
 inline absl::Status ShapeMismatch(absl::string_view message) {
   return Error(absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH", message);

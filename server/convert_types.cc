@@ -200,9 +200,6 @@ absl::StatusOr<TensorRef> FromProto(const v1::TensorRef& from, const std::string
     if (extent < 0) return ShapeMismatch(absl::StrCat(field, ".shape holds ", extent, ", below 0"));
     to.shape.push_back(extent);
   }
-  if (from.row_stride() < 0) {
-    return ShapeMismatch(absl::StrCat(field, ".row_stride ", from.row_stride(), " is below 0"));
-  }
   to.row_stride = from.row_stride();
   return to;
 }

@@ -9,9 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status.h"
+#include "server/descriptors.h"
 #include "server/devices.h"
 #include "server/exit_codes.h"
 #include "server/logging.h"
+#include "server/metrics/kernel_metrics.h"
 #include "server/paths.h"
 #include "server/version.h"
 
@@ -26,8 +28,9 @@ constexpr absl::Duration kLastCallGrace = absl::Milliseconds(100);
 
 absl::Status PrepareCache(const std::filesystem::path& directory) {
   GEMMD_RETURN_IF_ERROR(MakeDirectory(directory));
-  if (access(directory.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
-  return SystemError(errno, absl::StrCat("cannot write to cache directory ", directory.string()));
+  // One that takes no new kernels still serves those it has.
+  if (access(directory.c_str(), R_OK | X_OK) == 0) return absl::OkStatus();
+  return SystemError(errno, absl::StrCat("cannot read cache directory ", directory.string()));
 }
 
 LogCounts CountLog() {
@@ -53,12 +56,23 @@ Daemon::Daemon(LoadedConfig config, std::function<void(absl::Duration)> request_
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
     LoadedConfig config, std::function<void(absl::Duration)> request_drain) {
   std::unique_ptr<Daemon> self(new Daemon(std::move(config), std::move(request_drain)));
+  self->Warn();
   GEMMD_RETURN_IF_ERROR(self->LockPaths());
   GEMMD_RETURN_IF_ERROR(PrepareCache(self->config().cache_dir));
   GEMMD_RETURN_IF_ERROR(self->OpenNode());
   GEMMD_RETURN_IF_ERROR(self->StartMetrics());
   GEMMD_RETURN_IF_ERROR(self->StartServing());
   return self;
+}
+
+void Daemon::Warn() const {
+  for (const std::string& warning : config_.warnings) LogWarn(warning);
+  for (const std::filesystem::path& root : config().node.checkpoint_roots) {
+    std::error_code error;
+    if (std::filesystem::is_directory(root, error)) continue;
+    LogWarn("a directory of checkpoint_roots cannot be used",
+            {{"path", root.string()}, {"error", error ? error.message() : "not a directory"}});
+  }
 }
 
 absl::Status Daemon::LockPaths() {
@@ -70,16 +84,26 @@ absl::Status Daemon::LockPaths() {
 }
 
 absl::Status Daemon::OpenNode() {
-  GEMMD_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Device>> devices, OpenDevices(config()));
+  GEMMD_ASSIGN_OR_RETURN(context_.kernels,
+                         KernelStore::Open({.directory = config().cache_dir,
+                                            .max_bytes = config().cache_max_bytes,
+                                            .compile_helper = config().compile_helper}));
+  const std::string warning = context_.kernels->stats().warning;
+  if (!warning.empty()) LogWarn("kernel cache", {{"warning", warning}});
+  GEMMD_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Device>> devices,
+                         OpenDevices(config(), *context_.kernels));
   std::vector<std::string> ids;
   for (const auto& device : devices) ids.push_back(device->description().id);
   metrics_ = std::make_unique<Metrics>(Version(), ids);
-  node_ = std::make_unique<Node>(config().node, std::move(devices), metrics_.get());
+  NodeOptions options = config().node;
+  options.max_tickets = TicketBudget(RaiseDescriptorLimit());
+  node_ = std::make_unique<Node>(std::move(options), std::move(devices), metrics_.get());
   keep_streams_ = std::make_unique<KeepStreams>(node_.get());
   context_.node = node_.get();
   context_.metrics = metrics_.get();
   context_.keep_streams = keep_streams_.get();
-  context_.collectables = {metrics_->registry(), std::make_shared<Snapshot>(node_.get(), CountLog)};
+  context_.collectables = {metrics_->registry(), std::make_shared<Snapshot>(node_.get(), CountLog),
+                           std::make_shared<KernelMetrics>(context_.kernels)};
   return absl::OkStatus();
 }
 

@@ -1,6 +1,7 @@
 // What    The daemon: everything it consists of, in the order in which it starts and stops.
 //           start  locks, cache directory, devices, node, metrics, session socket, gRPC
-//           drain  health NOT_SERVING -> tell KeepSession streams -> finish requests -> end sessions ->
+//           drain  health NOT_SERVING -> tell KeepSession streams -> finish requests -> end
+//           sessions ->
 //                  stop gRPC -> release memory -> remove sockets
 // States  STARTING -> SERVING -> DRAINING -> STOPPED
 // Errors  Start: reasons of exit_codes.h; nothing stays behind, no socket file either.
@@ -43,6 +44,7 @@ class Daemon {
 
  private:
   Daemon(LoadedConfig config, std::function<void(absl::Duration)> request_drain);
+  void Warn() const;  // about settings that are odd but no error
   absl::Status LockPaths();
   absl::Status OpenNode();
   absl::Status StartMetrics();

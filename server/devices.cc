@@ -15,9 +15,9 @@ namespace {
 
 using Devices = std::vector<std::unique_ptr<Device>>;
 
-absl::StatusOr<Devices> OpenGpus(const Config& config) {
+absl::StatusOr<Devices> OpenGpus(const Config& config, const KernelStore& kernels) {
   if (config.device == DeviceChoice::kCpu) return Devices();
-  absl::StatusOr<Devices> gpus = CreateCudaDevices({config.cache_dir});
+  absl::StatusOr<Devices> gpus = CreateCudaDevices({.cache = kernels.cache()});
   if (gpus.ok() && !gpus->empty()) return gpus;
   const std::string why =
       gpus.ok() ? "this machine has no GPU" : std::string(gpus.status().message());
@@ -30,8 +30,8 @@ absl::StatusOr<Devices> OpenGpus(const Config& config) {
 
 }  // namespace
 
-absl::StatusOr<Devices> OpenDevices(const Config& config) {
-  GEMMD_ASSIGN_OR_RETURN(Devices devices, OpenGpus(config));
+absl::StatusOr<Devices> OpenDevices(const Config& config, const KernelStore& kernels) {
+  GEMMD_ASSIGN_OR_RETURN(Devices devices, OpenGpus(config, kernels));
   devices.push_back(CreateCpuDevice({config.cpu_threads}));
   for (const auto& device : devices) {
     const DeviceDescription& description = device->description();

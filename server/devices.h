@@ -1,4 +1,5 @@
-// What    Opens the devices that the configuration asks for: GPUs, largest first, then always the CPU.
+// What    Opens the devices that the configuration asks for: GPUs, largest first, then always the
+//         CPU.
 // Errors  NO_DEVICE (exit 69) with the driver's reason when --device=cuda finds no GPU.
 #ifndef GEMMD_SERVER_DEVICES_H_
 #define GEMMD_SERVER_DEVICES_H_
@@ -8,11 +9,13 @@
 
 #include "absl/status/statusor.h"
 #include "core/exec/device.h"
+#include "core/prewarm.h"
 #include "server/config.h"
 
 namespace gemmd {
 
-absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const Config& config);
+absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const Config& config,
+                                                                 const KernelStore& kernels);
 
 }  // namespace gemmd
 

@@ -119,6 +119,10 @@ void AnswerInformation(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument == "--") return;
+    if (argument.rfind("--=", 0) == 0 || argument.rfind("-=", 0) == 0) {
+      std::cerr << "gemmd: '" << argument << "' names no flag; see gemmd --help\n";
+      std::exit(kExitBadFlag);
+    }
     if (argument == "--help" || argument == "-help" || argument == "-h") PrintAndExit(ManualPage());
     if (argument == "--version" || argument == "-version")
       PrintAndExit("gemmd " + Version() + "\n");

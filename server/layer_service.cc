@@ -12,6 +12,7 @@ namespace {
 
 constexpr int64_t kDefaultRows[] = {1, 16, 256, 4096};
 constexpr int kMaxExplained = 1024;
+constexpr int kMaxListed = 2048;  // of at most about 1500 bytes each
 
 class LayerService final : public v1::LayerService::CallbackService {
  public:
@@ -59,6 +60,10 @@ class LayerService final : public v1::LayerService::CallbackService {
     const auto session = context_.SessionOf(*call);
     if (session.ok()) {
       for (const LayerInfo& layer : context_.node->ListLayers(**session)) {
+        if (response->layers_size() == kMaxListed) {
+          response->set_truncated(true);
+          break;
+        }
         *response->add_layers() = ToProto(layer);
       }
     }
@@ -104,7 +109,7 @@ class LayerService final : public v1::LayerService::CallbackService {
                        v1::ExplainLayerResponse& response) const {
     GEMMD_ASSIGN_OR_RETURN(const auto session, context_.SessionOf(call));
     if (request.m_size() > kMaxExplained) {
-      return context_.Refuse(OutOfRange("m", request.m_size(), "at most 1024 values"));
+      return context_.Refuse(OutOfRange("the number of m", request.m_size(), "at most 1024"));
     }
     std::vector<int64_t> rows(request.m().begin(), request.m().end());
     if (rows.empty()) rows.assign(std::begin(kDefaultRows), std::end(kDefaultRows));

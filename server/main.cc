@@ -2,19 +2,30 @@
 #include <iostream>
 #include <string>
 
+#include "core/prewarm.h"
 #include "server/config.h"
 #include "server/exit_codes.h"
 #include "server/flags.h"
 #include "server/run.h"
 
+namespace {
+
+// Not for people: the daemon starts itself with this flag, as a process that may crash.
+constexpr char kCompileHelperFlag[] = "--compile_helper";
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  if (argc == 2 && std::string(argv[1]) == kCompileHelperFlag) return gemmd::RunCompileHelper();
   const gemmd::CommandLine command = gemmd::ParseCommandLine(argc, argv);
-  const auto config = gemmd::LoadConfig(command.values, gemmd::SystemEnvironment());
+  auto config = gemmd::LoadConfig(command.values, gemmd::SystemEnvironment());
   if (!config.ok()) {
     std::cerr << "gemmd: " << std::string(config.status().message()) << "\n";
     return gemmd::ExitCodeOf(config.status());
   }
+  config->config.compile_helper = {"/proc/self/exe", kCompileHelperFlag};
   if (!command.check_config) return gemmd::RunDaemon(*config);
+  for (const std::string& warning : config->warnings) std::cerr << "gemmd: " << warning << "\n";
   for (const gemmd::ConfigEntry& entry : config->entries) {
     std::cout << entry.name << ": " << entry.value << "  # " << entry.origin << "\n";
   }

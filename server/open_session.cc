@@ -10,10 +10,7 @@ namespace gemmd {
 
 absl::StatusOr<std::shared_ptr<Session>> OpenSession(Node& node, const SessionIdentity& identity,
                                                      v1::OpenSessionResponse& response) {
-  if (identity.name.size() > kMaxSessionName) {
-    return OutOfRange("name", identity.name.size(),
-                      absl::StrCat("at most ", kMaxSessionName, " bytes"));
-  }
+  GEMMD_RETURN_IF_ERROR(CheckLength("name", identity.name, kMaxSessionName));
   GEMMD_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, node.OpenSession(identity));
   response.set_token(node.TokenOf(*session));
   response.set_session_id(node.IdOf(*session));

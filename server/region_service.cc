@@ -7,6 +7,8 @@
 namespace gemmd {
 namespace {
 
+constexpr int kMaxListed = 4096;  // of at most about 400 bytes each
+
 class RegionService final : public v1::RegionService::CallbackService {
  public:
   explicit RegionService(const ServiceContext* context) : context_(*context) {}
@@ -29,6 +31,10 @@ class RegionService final : public v1::RegionService::CallbackService {
     const auto session = context_.SessionOf(*call);
     if (session.ok()) {
       for (const RegionInfo& region : context_.node->ListRegions(**session)) {
+        if (response->regions_size() == kMaxListed) {
+          response->set_truncated(true);
+          break;
+        }
         *response->add_regions() = ToProto(region);
       }
     }
@@ -64,6 +70,7 @@ class RegionService final : public v1::RegionService::CallbackService {
   absl::Status Unregister(const grpc::CallbackServerContext& call,
                           const v1::UnregisterRegionRequest& request) const {
     GEMMD_ASSIGN_OR_RETURN(const auto session, context_.SessionOf(call));
+    if (!request.has_region()) return context_.Refuse(MissingField("region"));
     return context_.node->UnregisterRegion(*session, FromProto(request.region()));
   }
 

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/node.h"
+#include "core/prewarm.h"
 #include "server/config.h"
 #include "server/keep_streams.h"
 #include "server/log_level_control.h"
@@ -34,6 +35,7 @@ struct ServiceContext {
   KeepStreams* keep_streams = nullptr;
   LogLevelControl* log_level = nullptr;
   const LoadedConfig* config = nullptr;
+  std::shared_ptr<KernelStore> kernels;
   Collectables collectables;    // what GetMetrics prints
   std::string metrics_address;  // empty when there is no endpoint
   absl::Time started;

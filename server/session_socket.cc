@@ -19,7 +19,6 @@
 #include "server/exit_codes.h"
 #include "server/logging.h"
 #include "server/open_session.h"
-#include "server/packet.h"
 #include "server/status.h"
 #include "server/unix_socket.h"
 
@@ -171,29 +170,27 @@ bool SessionSocket::Receive(Connection& connection) {
   v1::SessionSocketResponse response;
   if (packet.cut) {
     const absl::Status status =
-        OutOfRange("packet", "its size", absl::StrCat("at most ", kMaxPacketBytes));
+        OutOfRange("the packet", "too long", absl::StrCat("at most ", kMaxPacketBytes, " bytes"));
     response.set_code(static_cast<int>(status.code()));
     response.set_reason(WireReason(status));
     response.set_message(std::string(status.message()));
   } else {
-    if (packet.fds_cut) packet.fds.clear();
-    response = Handle(connection, packet.data, std::move(packet.fds));
+    response = Handle(connection, packet);
   }
   return SendPacket(connection.fd.get(), response.SerializeAsString());
 }
 
-v1::SessionSocketResponse SessionSocket::Handle(Connection& connection, const std::string& packet,
-                                                std::vector<UniqueFd> fds) {
+v1::SessionSocketResponse SessionSocket::Handle(Connection& connection, const Packet& packet) {
   v1::SessionSocketResponse response;
   v1::SessionSocketRequest request;
   absl::Status status;
-  if (!request.ParseFromString(packet)) {
+  if (!request.ParseFromString(packet.data)) {
     status = Error(absl::StatusCode::kInvalidArgument, "BAD_PACKET",
                    "the packet is no SessionSocketRequest");
   } else if (request.has_open()) {
     status = Open(connection, request.open(), response);
   } else if (request.has_pass_memory()) {
-    status = PassMemory(connection, request.pass_memory(), fds, response);
+    status = PassMemory(connection, request.pass_memory(), packet, response);
   } else {
     status = MissingField("request (open or pass_memory)");
   }
@@ -220,21 +217,21 @@ absl::Status SessionSocket::Open(Connection& connection, const v1::OpenSessionRe
 }
 
 absl::Status SessionSocket::PassMemory(Connection& connection, const v1::PassMemory& request,
-                                       std::vector<UniqueFd>& fds,
-                                       v1::SessionSocketResponse& response) {
+                                       const Packet& packet, v1::SessionSocketResponse& response) {
   if (connection.session == nullptr) {
     return Error(absl::StatusCode::kUnauthenticated, "NO_SESSION", "open a session first");
   }
-  if (fds.size() != 1) {
+  const absl::Status no_room = Error(absl::StatusCode::kResourceExhausted, "QUOTA",
+                                     "the daemon has no file descriptors left");
+  if (packet.fds_cut && packet.fds.empty()) return no_room;
+  if (packet.fds_cut || packet.fds.size() != 1) {
     return Error(absl::StatusCode::kInvalidArgument, "BAD_DESCRIPTOR",
                  absl::StrCat("pass_memory takes exactly one file descriptor, got ",
-                              fds.empty() ? "none" : "several"));
+                              packet.fds.empty() ? "none" : "several"));
   }
-  const int owned = fcntl(fds[0].get(), F_DUPFD_CLOEXEC, 0);  // the node takes over a descriptor
-  if (owned < 0) {
-    return Error(absl::StatusCode::kResourceExhausted, "QUOTA",
-                 "the daemon has no file descriptors left");
-  }
+  const int owned =
+      fcntl(packet.fds[0].get(), F_DUPFD_CLOEXEC, 0);  // the node takes over a descriptor
+  if (owned < 0) return no_room;
   GEMMD_ASSIGN_OR_RETURN(const uint64_t ticket,
                          node_->PassMemory(*connection.session, owned, request.bytes()));
   response.set_memory_ticket(ticket);

@@ -22,6 +22,7 @@
 #include "core/session/unique_fd.h"
 #include "gemmd/v1/session.pb.h"
 #include "server/metrics/metrics.h"
+#include "server/packet.h"
 
 namespace gemmd {
 
@@ -44,12 +45,11 @@ class SessionSocket {
   bool ServeExit(int fd);
   // False when the connection must end.
   bool Receive(Connection& connection);
-  v1::SessionSocketResponse Handle(Connection& connection, const std::string& packet,
-                                   std::vector<UniqueFd> fds);
+  v1::SessionSocketResponse Handle(Connection& connection, const Packet& packet);
   absl::Status Open(Connection& connection, const v1::OpenSessionRequest& request,
                     v1::SessionSocketResponse& response);
   absl::Status PassMemory(Connection& connection, const v1::PassMemory& request,
-                          std::vector<UniqueFd>& fds, v1::SessionSocketResponse& response);
+                          const Packet& packet, v1::SessionSocketResponse& response);
   void Close(int fd, const char* why);
   void CloseIdle(absl::Time now);
 

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "kernels/base/status.h"
+#include "server/text.h"
 
 namespace gemmd {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 using Items = std::vector<std::string>;
 
 absl::Status Bad(absl::string_view value, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("'", value, "' ", what));
+  return absl::InvalidArgumentError(absl::StrCat("'", Shortened(value), "' ", what));
 }
 
 template <typename Integer>
@@ -63,6 +64,7 @@ constexpr const char* kLogLevelNames[] = {"trace", "debug", "info", "warn", "err
 
 absl::Status SetAbsolutePath(const std::string& text, std::filesystem::path& field) {
   if (text.empty() || text[0] != '/') return Bad(text, "is not an absolute path");
+  if (HasControlCharacter(text)) return Bad(text, "has a control character");
   field = std::filesystem::path(text).lexically_normal();
   return absl::OkStatus();
 }
@@ -126,6 +128,7 @@ constexpr Setting Scalar(const char* name, absl::Status (*set)(Config&, const It
 }
 
 constexpr uint64_t kMaxRegionBytes = uint64_t{1} << 50;
+constexpr uint64_t kMaxCacheBytes = uint64_t{1} << 50;
 
 const Setting kSettings[] = {
     Scalar<&Config::socket>(
@@ -145,6 +148,11 @@ const Setting kSettings[] = {
     {"cache_dir", false,
      [](Config& c, const Items& i) { return SetAbsolutePath(i[0], c.cache_dir); },
      [](const Config& c) { return c.cache_dir.string(); }},
+    {"cache_max_bytes", false,
+     [](Config& c, const Items& i) {
+       return SetInteger<uint64_t>(i[0], 0, kMaxCacheBytes, c.cache_max_bytes);
+     },
+     [](const Config& c) { return absl::StrCat(c.cache_max_bytes); }},
     Scalar<&Config::metrics_address>(
         "metrics_address",
         [](Config& c, const Items& i) { return SetAddress(i[0], c.metrics_address); }),

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "client/admin.h"
 #include "client/gemmctl/arguments.h"
+#include "client/gemmctl/printable.h"
 #include "client/session.h"
 #include "nlohmann/json.hpp"
 
@@ -35,8 +36,12 @@ struct Context {
 
   absl::StatusOr<client::Admin> OpenAdmin() const { return client::Admin::Open(socket, timeout); }
   absl::StatusOr<client::Session> OpenSession(const std::string& name) const;
-  void Print(const std::string& text) const { std::fputs(text.c_str(), out); }
-  void PrintJson(const nlohmann::ordered_json& value) const { Print(value.dump(2) + "\n"); }
+  // Text from the daemon may hold what other clients chose: only printable lines come out.
+  void Print(const std::string& text) const { std::fputs(PrintableLines(text).c_str(), out); }
+  // ASCII only: other characters are escaped, broken ones replaced.
+  void PrintJson(const nlohmann::ordered_json& value) const {
+    Print(value.dump(2, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  }
 };
 
 struct Command {
@@ -65,6 +70,8 @@ Command RunCommand();
 Command BenchCommand();
 Command ExplainCommand();
 Command DoctorCommand();
+Command PrewarmCommand();
+Command CacheCommand();
 
 // The whole tool. `words` are the arguments without the program's name.
 int RunGemmctl(const std::vector<std::string>& words, std::FILE* out, std::FILE* err);

@@ -69,7 +69,7 @@ size_t CommandIndex(const std::vector<std::string>& words) {
 }
 
 int Usage(std::FILE* err, const std::string& message) {
-  std::fprintf(err, "gemmctl: %s\nTry 'gemmctl --help'.\n", message.c_str());
+  std::fprintf(err, "gemmctl: %s\nTry 'gemmctl --help'.\n", PrintableLines(message).c_str());
   return kUsage;
 }
 
@@ -117,9 +117,10 @@ absl::StatusOr<client::Session> Context::OpenSession(const std::string& name) co
 }
 
 std::vector<Command> Commands() {
-  return {StatusCommand(),   DevicesCommand(), LayersCommand(), SessionsCommand(),
-          RegisterCommand(), RunCommand(),     BenchCommand(),  ExplainCommand(),
-          MetricsCommand(),  DoctorCommand(),  ConfigCommand(), DrainCommand()};
+  return {StatusCommand(),   DevicesCommand(), LayersCommand(),  SessionsCommand(),
+          RegisterCommand(), RunCommand(),     BenchCommand(),   ExplainCommand(),
+          PrewarmCommand(),  CacheCommand(),   MetricsCommand(), DoctorCommand(),
+          ConfigCommand(),   DrainCommand()};
 }
 
 int ExitCode(const absl::Status& status) {
@@ -159,8 +160,8 @@ int RunGemmctl(const std::vector<std::string>& words, std::FILE* out, std::FILE*
     if (code.ok()) return *code;
     const std::string reason = ReasonOf(code.status());
     std::fprintf(err, "gemmctl %s: %s%s\n", name.c_str(),
-                 std::string(code.status().message()).c_str(),
-                 reason.empty() ? "" : (" [" + reason + "]").c_str());
+                 PrintableLines(std::string(code.status().message())).c_str(),
+                 reason.empty() ? "" : (" [" + Printable(reason) + "]").c_str());
     return ExitCode(code.status());
   }
   return Usage(err, absl::StrCat("unknown command '", name, "'"));

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "client/gemmctl/command.h"
+#include "client/gemmctl/format_text.h"
 #include "client/gemmctl/proto_json.h"
 #include "client/gemmctl/table.h"
 #include "kernels/base/status.h"
@@ -26,20 +27,6 @@ Table DevicesTable(const google::protobuf::RepeatedPtrField<v1::DeviceInfo>& dev
                device.ready() ? "ready" : "not ready: " + device.not_ready_reason()});
   }
   return table;
-}
-
-// The number of bits and the kind, short: "int4", "float8", "exp8".
-std::string FormatText(const v1::NumberFormat& format) {
-  switch (format.kind()) {
-    case v1::NUMBER_KIND_INTEGER:
-      return absl::StrCat("int", format.bits());
-    case v1::NUMBER_KIND_FLOAT:
-      return absl::StrCat("e", format.exponent_bits(), "m", format.mantissa_bits());
-    case v1::NUMBER_KIND_EXPONENT:
-      return "e8m0";
-    default:
-      return "-";
-  }
 }
 
 absl::StatusOr<int> RunStatus(const Context& context, const Arguments&) {
@@ -92,7 +79,7 @@ absl::StatusOr<int> RunLayers(const Context& context, const Arguments&) {
                "CLIENTS", "STATE"});
   for (const v1::LayerInfo& layer : response.layers()) {
     table.Add({layer.digest().substr(0, 12), layer.name(), layer.device(), layer.source_format(),
-               FormatText(layer.spec().weight()), FormatText(layer.spec().scale()),
+               FormatText(layer.spec().weight(), "-"), FormatText(layer.spec().scale(), "-"),
                absl::StrCat(layer.experts()), absl::StrCat(layer.n()), absl::StrCat(layer.k()),
                BytesText(layer.bytes()), absl::StrCat(layer.references()), layer.state()});
   }
@@ -110,9 +97,12 @@ absl::StatusOr<int> RunSessions(const Context& context, const Arguments&) {
   Table table({"SESSION", "NAME", "PID", "UID", "VIA", "LAYERS", "REGIONS", "BYTES", "REQUESTS",
                "QUEUED", "AGE"});
   for (const v1::SessionInfo& session : response.sessions()) {
+    // Only the session socket tells who its client is.
+    const bool known = session.transport() != "stream";
     table.Add({IdText(session.session_id()), session.name(),
-               session.pid() == 0 ? "-" : absl::StrCat(session.pid()), absl::StrCat(session.uid()),
-               session.transport(), absl::StrCat(session.layers()), absl::StrCat(session.regions()),
+               known && session.pid() != 0 ? absl::StrCat(session.pid()) : "-",
+               known ? absl::StrCat(session.uid()) : "-", session.transport(),
+               absl::StrCat(session.layers()), absl::StrCat(session.regions()),
                BytesText(session.region_bytes()), absl::StrCat(session.requests()),
                absl::StrCat(session.queued()), AgeText(session.age_seconds())});
   }

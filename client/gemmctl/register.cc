@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/gemmctl/command.h"
+#include "client/gemmctl/format_text.h"
 #include "client/gemmctl/layer_source.h"
 #include "client/gemmctl/proto_json.h"
 #include "client/gemmctl/table.h"
@@ -12,20 +13,6 @@
 
 namespace gemmd::gemmctl {
 namespace {
-
-std::string FormatText(const v1::NumberFormat& format) {
-  switch (format.kind()) {
-    case v1::NUMBER_KIND_INTEGER:
-      return absl::StrCat("integer, ", format.bits(), " bits");
-    case v1::NUMBER_KIND_FLOAT:
-      return absl::StrCat("float e", format.exponent_bits(), "m", format.mantissa_bits(), ", ",
-                          format.bits(), " bits");
-    case v1::NUMBER_KIND_EXPONENT:
-      return "power of two (e8m0), 8 bits";
-    default:
-      return "none";
-  }
-}
 
 std::string BlockText(uint64_t block) { return block == 0 ? "all" : absl::StrCat(block); }
 
@@ -35,11 +22,11 @@ std::string InfoText(const v1::LayerInfo& info) {
   table.Add({"device", info.device()});
   table.Add({"format", info.source_format()});
   table.Add({"E x N x K", absl::StrCat(info.experts(), " x ", info.n(), " x ", info.k())});
-  table.Add({"weight", FormatText(info.spec().weight())});
-  table.Add({"scale", absl::StrCat(FormatText(info.spec().scale()), "; one per ",
+  table.Add({"weight", FormatText(info.spec().weight(), "none")});
+  table.Add({"scale", absl::StrCat(FormatText(info.spec().scale(), "none"), "; one per ",
                                    BlockText(info.spec().scale_block_n()), " rows x ",
                                    BlockText(info.spec().scale_block_k()), " columns")});
-  table.Add({"bias", FormatText(info.spec().bias())});
+  table.Add({"bias", FormatText(info.spec().bias(), "none")});
   table.Add({"gate/up rows", info.gate_up_interleaved() ? "interleaved" : "as stored"});
   table.Add({"on device", BytesText(info.bytes())});
   table.Add({"digest", info.digest()});
@@ -95,7 +82,8 @@ absl::StatusOr<int> RunExplain(const Context& context, const Arguments& argument
   context.Print(absl::StrCat(layer.info().name(), " on ", source.device_text, "\n\n"));
   Table table({"M", "KERNEL", "ACTIVATIONS", "WHY"});
   for (const v1::KernelChoice& choice : response.choices()) {
-    table.Add({absl::StrCat(choice.m()), choice.kernel(), FormatText(choice.activation_used()),
+    table.Add({absl::StrCat(choice.m()), choice.kernel(),
+               FormatText(choice.activation_used(), "none"),
                choice.reason().empty() ? "-" : choice.reason()});
   }
   context.Print(table.Text());

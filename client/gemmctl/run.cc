@@ -1,5 +1,7 @@
 // What    gemmctl run: one GEMM from files or random numbers, compared with a reference.
 #include <cstdint>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -36,10 +38,29 @@ absl::StatusOr<std::vector<double>> RoundTo(v1::DataType dtype, const std::vecto
   return Decode(dtype, bytes);
 }
 
-absl::Status FillX(const Arguments& arguments, Problem* problem) {
-  std::vector<double> values;
+// What the arguments alone say of x; read before anything is loaded.
+struct Input {
+  std::optional<Array> x;
+  int64_t m = 0;  // without x: rows of random numbers
+  uint64_t seed = 0;
+};
+
+absl::StatusOr<Input> ReadInput(const Arguments& arguments) {
+  Input input;
   if (arguments.Has("x")) {
-    GEMMD_ASSIGN_OR_RETURN(Array array, ReadArray(arguments.Text("x")));
+    GEMMD_ASSIGN_OR_RETURN(input.x, ReadArray(arguments.Text("x")));
+    return input;
+  }
+  GEMMD_ASSIGN_OR_RETURN(input.m, arguments.Integer("random", 0, int64_t{1} << 24));
+  GEMMD_ASSIGN_OR_RETURN(const int64_t seed, arguments.Integer("seed", 0, INT64_MAX));
+  input.seed = static_cast<uint64_t>(seed);
+  return input;
+}
+
+absl::Status FillX(const Arguments& arguments, Input input, Problem* problem) {
+  std::vector<double> values;
+  if (input.x.has_value()) {
+    Array& array = *input.x;
     if (array.shape.empty() || array.shape.back() != problem->k) {
       return BadArgument(
           absl::StrCat("--x ", arguments.Text("x"), " does not end in K = ", problem->k));
@@ -47,9 +68,8 @@ absl::Status FillX(const Arguments& arguments, Problem* problem) {
     problem->m = problem->k == 0 ? 0 : array.size() / problem->k;
     values = std::move(array.values);
   } else {
-    GEMMD_ASSIGN_OR_RETURN(problem->m, arguments.Integer("random", 0, int64_t{1} << 24));
-    GEMMD_ASSIGN_OR_RETURN(const int64_t seed, arguments.Integer("seed", 0, INT64_MAX));
-    values = RandomNormal(static_cast<uint64_t>(seed), problem->m * problem->k);
+    problem->m = input.m;
+    values = RandomNormal(input.seed, problem->m * problem->k);
   }
   GEMMD_ASSIGN_OR_RETURN(problem->x, RoundTo(problem->dtype, values));
   return absl::OkStatus();
@@ -142,6 +162,8 @@ absl::StatusOr<int> RunRun(const Context& context, const Arguments& arguments) {
   Problem problem;
   GEMMD_ASSIGN_OR_RETURN(problem.dtype, ParseDataType(arguments.Text("dtype")));
   GEMMD_ASSIGN_OR_RETURN(const double bound, arguments.Number("max-error", 0, 1e30));
+  GEMMD_RETURN_IF_ERROR(Workspace::CheckKind(arguments.Text("memory")));
+  GEMMD_ASSIGN_OR_RETURN(Input input, ReadInput(arguments));
   GEMMD_ASSIGN_OR_RETURN(client::Session session, context.OpenSession("gemmctl run"));
   GEMMD_ASSIGN_OR_RETURN(problem.source, FindSource(arguments, session));
   GEMMD_ASSIGN_OR_RETURN(
@@ -149,7 +171,7 @@ absl::StatusOr<int> RunRun(const Context& context, const Arguments& arguments) {
       RegisterWithProgress(context, session, problem.source, problem.source.device));
   problem.n = layer.info().n();
   problem.k = layer.info().k();
-  GEMMD_RETURN_IF_ERROR(FillX(arguments, &problem));
+  GEMMD_RETURN_IF_ERROR(FillX(arguments, std::move(input), &problem));
   GEMMD_ASSIGN_OR_RETURN(const Outcome outcome,
                          RunOn(session, layer, problem, problem.source.device,
                                arguments.Text("memory"), problem.dtype));

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/gemmctl/printable.h"
 
 namespace gemmd::gemmctl {
 namespace {
@@ -18,6 +20,14 @@ bool LooksNumeric(const std::string& cell) {
 
 }  // namespace
 
+void Table::Add(std::vector<std::string> row) {
+  for (size_t i = 0; i < row.size(); ++i) {
+    const bool last = i + 1 == row.size();
+    row[i] = Shortened(Printable(row[i]), last ? kMostInLastColumn : kMostColumns);
+  }
+  rows_.push_back(std::move(row));
+}
+
 std::string Table::Text() const {
   std::vector<size_t> widths;
   std::vector<bool> numeric;
@@ -25,7 +35,7 @@ std::string Table::Text() const {
     widths.resize(std::max(widths.size(), row.size()), 0);
     numeric.resize(widths.size(), true);
     for (size_t i = 0; i < row.size(); ++i) {
-      widths[i] = std::max(widths[i], row[i].size());
+      widths[i] = std::max(widths[i], Columns(row[i]));
       if (&row != &rows_.front() && !row[i].empty() && !LooksNumeric(row[i])) numeric[i] = false;
     }
   }
@@ -33,7 +43,7 @@ std::string Table::Text() const {
   for (const auto& row : rows_) {
     std::string line;
     for (size_t i = 0; i < row.size(); ++i) {
-      const std::string padding(widths[i] - row[i].size(), ' ');
+      const std::string padding(widths[i] - Columns(row[i]), ' ');
       absl::StrAppend(&line, i == 0 ? "" : "  ", numeric[i] ? padding + row[i] : row[i] + padding);
     }
     line.erase(line.find_last_not_of(' ') + 1);

@@ -3,6 +3,7 @@
 #ifndef GEMMD_CLIENT_GEMMCTL_TABLE_H_
 #define GEMMD_CLIENT_GEMMCTL_TABLE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,9 +13,13 @@ namespace gemmd::gemmctl {
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
-  void Add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  // Cells are made printable (printable.h) and shortened: no client's name draws on the terminal.
+  void Add(std::vector<std::string> row);
   // Cells that look like numbers are aligned to the right.
   std::string Text() const;
+
+  static constexpr size_t kMostColumns = 96;
+  static constexpr size_t kMostInLastColumn = 1000;
 
  private:
   std::vector<std::vector<std::string>> rows_;

@@ -22,8 +22,17 @@ uint64_t PlacedBytes(v1::DataType dtype, int64_t rows, int64_t columns) {
   return (bytes + 255) / 256 * 256;
 }
 
+absl::Status Workspace::CheckKind(const std::string& kind) {
+  for (const char* known : {"auto", "ipc", "memfd", "daemon"}) {
+    if (kind == known) return absl::OkStatus();
+  }
+  return Error(absl::StatusCode::kInvalidArgument, "BAD_ARGUMENT",
+               absl::StrCat("memory '", kind, "' is none of auto, ipc, memfd, daemon"));
+}
+
 absl::StatusOr<Workspace> Workspace::Create(client::Session& session, const std::string& device,
                                             const std::string& wanted, uint64_t bytes) {
+  GEMMD_RETURN_IF_ERROR(CheckKind(wanted));
   const std::string kind = ResolveKind(wanted, device);
   bytes = std::max<uint64_t>(bytes, 256);
   if (kind == "memfd") {
@@ -34,10 +43,6 @@ absl::StatusOr<Workspace> Workspace::Create(client::Session& session, const std:
     GEMMD_ASSIGN_OR_RETURN(client::Region region,
                            session.AllocateInDaemon(device, bytes, "workspace"));
     return Workspace(kind, std::nullopt, std::move(region));
-  }
-  if (kind != "ipc") {
-    return Error(absl::StatusCode::kInvalidArgument, "BAD_ARGUMENT",
-                 absl::StrCat("memory '", wanted, "' is none of auto, ipc, memfd, daemon"));
   }
   GEMMD_ASSIGN_OR_RETURN(client::CudaBuffer memory, client::CudaBuffer::Create(device, bytes));
   GEMMD_ASSIGN_OR_RETURN(

@@ -25,6 +25,8 @@ class Workspace {
   Workspace(Workspace&&) = default;
   Workspace& operator=(Workspace&&) =
       delete;  // would free the memory before its region is unregistered
+  // BAD_ARGUMENT unless `kind` is one that Create takes.
+  static absl::Status CheckKind(const std::string& kind);
   static absl::StatusOr<Workspace> Create(client::Session& session, const std::string& device,
                                           const std::string& kind, uint64_t bytes);
 

@@ -63,8 +63,12 @@ add_library(gemmd_spdlog INTERFACE)
 target_link_libraries(gemmd_spdlog INTERFACE spdlog::spdlog_header_only)
 find_package(fmt REQUIRED)
 
-# prometheus-cpp exists as shared libraries only; a static build finds them in lib/ beside the program.
+# prometheus-cpp and cpp-httplib exist as shared libraries only; a static build finds them in lib/ beside the program.
 find_package(prometheus-cpp REQUIRED CONFIG)
+pkg_check_modules(GEMMD_HTTPLIB REQUIRED cpp-httplib)
+add_library(gemmd_httplib INTERFACE)
+target_compile_options(gemmd_httplib INTERFACE ${GEMMD_HTTPLIB_CFLAGS_OTHER})  # they shape its classes
+target_link_libraries(gemmd_httplib INTERFACE ${GEMMD_HTTPLIB_LINK_LIBRARIES})
 set(CMAKE_BUILD_RPATH "$ORIGIN/../lib;$ORIGIN/lib")
 set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib;$ORIGIN/lib")
 

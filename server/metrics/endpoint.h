@@ -1,17 +1,18 @@
-// What    The HTTP endpoint /metrics, and the same text for the GetMetrics call.
+// What    The HTTP endpoint: GET and HEAD of /metrics (404 and 405 for all else), and the same text
+//         for the GetMetrics call.
 // Errors  Start: Unavailable when the address cannot be bound; the message names it.
 // Threads Thread-safe.
 #ifndef GEMMD_SERVER_METRICS_ENDPOINT_H_
 #define GEMMD_SERVER_METRICS_ENDPOINT_H_
 
 #include <prometheus/collectable.h>
-#include <prometheus/exposer.h>
 
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/metrics/http_server.h"
 
 namespace gemmd {
 
@@ -22,13 +23,12 @@ class MetricsEndpoint {
   // `address` is host:port; port 0 lets the system choose.
   static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(const std::string& address,
                                                                 const Collectables& collectables);
-  ~MetricsEndpoint();
   const std::string& address() const { return address_; }  // with the real port
 
  private:
-  MetricsEndpoint(std::unique_ptr<prometheus::Exposer> exposer, std::string address)
-      : exposer_(std::move(exposer)), address_(std::move(address)) {}
-  std::unique_ptr<prometheus::Exposer> exposer_;
+  MetricsEndpoint(std::unique_ptr<HttpServer> server, std::string address)
+      : server_(std::move(server)), address_(std::move(address)) {}
+  const std::unique_ptr<HttpServer> server_;
   std::string address_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
@@ -58,7 +59,8 @@ TEST_F(ConfigTest, AnEmptyFileGivesDefaults) {
 TEST_F(ConfigTest, ReadsEverySetting) {
   const auto loaded = Load(
       "socket: /a/g.sock\nsession_socket: /b/s.sock\ndevice: cpu\ncheckpoint_roots: [/m, /n/]\n"
-      "cache_dir: /c\nmetrics_address: ''\nlog_format: text\nlog_level: debug\ndrain_deadline: "
+      "cache_dir: /c\ncache_max_bytes: 5000000000\nmetrics_address: ''\nlog_format: "
+      "text\nlog_level: debug\ndrain_deadline: "
       "1m30s\n"
       "cpu_threads: 3\nadmin_uids: [7, 1000]\nmax_sessions: 5\nmax_regions_per_session: 6\n"
       "max_region_bytes_per_session: 1099511627776\nmax_layers_per_session: 8\n"
@@ -69,6 +71,7 @@ TEST_F(ConfigTest, ReadsEverySetting) {
   EXPECT_EQ(config.session_socket, "/b/s.sock");
   EXPECT_EQ(config.device, DeviceChoice::kCpu);
   EXPECT_THAT(config.node.checkpoint_roots, testing::ElementsAre("/m", "/n/"));
+  EXPECT_EQ(config.cache_max_bytes, 5000000000);
   EXPECT_EQ(config.metrics_address, "");
   EXPECT_EQ(config.drain_deadline, absl::Seconds(90));
   EXPECT_EQ(config.cpu_threads, 3);
@@ -147,6 +150,65 @@ TEST_F(ConfigTest, MissingFilesAndDirectoriesAreRefused) {
     EXPECT_THAT(std::string(loaded.status().message()),
                 HasSubstr("cannot read the configuration file"));
   }
+}
+
+TEST_F(ConfigTest, TextThatIsNotPlainUtf8IsRefusedWithItsLine) {
+  const std::string bad[] = {
+      "\xff\xfe", "\xc0\xaf",           "\xe0\x80\x80", "\xed\xa0\x80", "\xf5\x80\x80\x80",
+      "\xe2\x82", std::string(1, '\0'), "\x01",         "\x1b",         "\x7f"};
+  for (const std::string& bytes : bad) {
+    const auto loaded = Load("device: cpu\n# " + bytes + "\n");
+    EXPECT_EQ(ExitCodeOf(loaded.status()), kExitBadConfig) << bytes;
+    EXPECT_THAT(std::string(loaded.status().message()), HasSubstr(":2: a control character"));
+  }
+  EXPECT_TRUE(Load("# \xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80\tx\r\ndevice: cpu\r\n").ok());
+}
+
+TEST_F(ConfigTest, ControlCharactersInPathsAreRefused) {
+  EXPECT_FALSE(Load("socket: \"/a/\\nb\"\n").ok());
+  for (const char* name : {"socket", "session_socket", "cache_dir", "checkpoint_roots"}) {
+    const auto loaded = LoadConfig({{name, "/a\nb"}}, environment_);
+    EXPECT_EQ(ExitCodeOf(loaded.status()), kExitBadFlag) << name;
+    EXPECT_THAT(std::string(loaded.status().message()),
+                HasSubstr("'/a?b' has a control character"));
+  }
+}
+
+TEST_F(ConfigTest, ASecondDocumentIsRefused) {
+  const auto loaded = Load("device: cpu\n---\ndevice: auto\n");
+  EXPECT_EQ(ExitCodeOf(loaded.status()), kExitBadConfig);
+  EXPECT_THAT(std::string(loaded.status().message()), HasSubstr("a second YAML document"));
+  EXPECT_TRUE(Load("---\ndevice: cpu\n").ok());
+}
+
+TEST_F(ConfigTest, FilesThatAreNotRegularAreRefusedAtOnce) {
+  const std::string fifo = directory_ / "fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  for (const std::string& path : {fifo, std::string("/dev/zero"), std::string("/dev/null")}) {
+    const auto loaded = LoadConfig({{"config", path}}, environment_);
+    EXPECT_EQ(ExitCodeOf(loaded.status()), kExitBadConfig) << path;
+    EXPECT_THAT(std::string(loaded.status().message()), HasSubstr("not a regular file"));
+  }
+}
+
+TEST_F(ConfigTest, LongKeysAndValuesAreShortenedInMessages) {
+  const std::string text(5000, 'k');
+  for (const auto& loaded : {Load(text + ": 1\n"), Load("device: " + text + "\n"),
+                             Load("cpu_threads: " + text + "\n"), Load("socket: " + text + "\n")}) {
+    ASSERT_FALSE(loaded.ok());
+    EXPECT_THAT(std::string(loaded.status().message()),
+                HasSubstr("'" + text.substr(0, 64) + "...'"));
+    EXPECT_LT(loaded.status().message().size(), 1200u);
+  }
+}
+
+TEST_F(ConfigTest, UnknownVariablesAreNamedWithTheNearestSetting) {
+  environment_.names = {"GEMMD_SOCKT", "GEMMD_DEVICE", "GEMMD_CONFIG", "HOME", "GEMMD_"};
+  const auto loaded = LoadConfig({}, environment_);
+  ASSERT_TRUE(loaded.ok());
+  ASSERT_EQ(loaded->warnings.size(), 2u);
+  EXPECT_THAT(loaded->warnings[0], HasSubstr("GEMMD_SOCKT"));
+  EXPECT_THAT(loaded->warnings[0], EndsWith("the nearest is GEMMD_SOCKET"));
 }
 
 TEST_F(ConfigTest, BadFlagsAndVariablesSayWhichTheyAre) {

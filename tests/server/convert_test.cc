@@ -43,7 +43,7 @@ TEST(ConvertTest, BadNumberFormatsNameTheField) {
   format.set_bits(9);
   EXPECT_EQ(ReasonOf(FromProto(format, "spec.scale").status()), "OUT_OF_RANGE");
   EXPECT_EQ(FromProto(format, "spec.scale").status().message(),
-            "spec.scale.bits: 9 is not 1 + exponent_bits + mantissa_bits = 8");
+            "spec.scale.bits is 9, must be 1 + exponent_bits + mantissa_bits = 8");
   format = Float(4, 3);
   format.set_exponent_bits(std::numeric_limits<uint32_t>::max());
   EXPECT_FALSE(FromProto(format, "f").ok());

@@ -129,8 +129,22 @@ TEST_F(ProcessTest, BadCommandLinesHaveTheirExitCodes) {
   EXPECT_THAT(text, HasSubstr("no_such_flag"));
   EXPECT_EQ(Run({"--device=tpu"}, &text), kExitBadFlag);
   EXPECT_THAT(text, HasSubstr("'tpu' is none of auto, cpu, cuda"));
+  for (const char* empty : {"--=", "--=x", "-="}) {
+    EXPECT_EQ(Run({empty}, &text), kExitBadFlag) << empty;
+    EXPECT_THAT(text, HasSubstr("names no flag"));
+  }
   EXPECT_EQ(Run({"serve"}, &text), kExitUsage);
   EXPECT_EQ(Run({"--config=" + directory_ / "none.yaml"}, &text), kExitBadConfig);
+}
+
+TEST_F(ProcessTest, OddSettingsAreWarnedAbout) {
+  const std::string nowhere = directory_ / "nowhere";
+  const Process daemon = Spawn(Daemon({"--checkpoint_roots=" + nowhere}), {"GEMMD_MAX_SESSION=3"});
+  ASSERT_TRUE(WaitFor(daemon, "listening on"));
+  kill(daemon.pid, SIGTERM);
+  EXPECT_EQ(Wait(daemon), 0);
+  EXPECT_THAT(Text(daemon), HasSubstr(nowhere));
+  EXPECT_THAT(Text(daemon), HasSubstr("the nearest is GEMMD_MAX_SESSIONS"));
 }
 
 TEST_F(ProcessTest, CheckConfigPrintsValuesWithTheirOrigin) {

@@ -140,6 +140,78 @@ TEST_F(ServicesTest, HandlesOfAnyWrongLengthAreRefusedAndTheDaemonLives) {
   RegisterDaemonRegion(token, 16);
 }
 
+TEST_F(ServicesTest, LabelsHaveALimit) {
+  const std::string token = OpenBySocket();
+  v1::RegisterRegionRequest region;
+  v1::RegisterRegionResponse registered;
+  region.set_device("cpu");
+  region.mutable_daemon_owned()->set_size(16);
+  region.set_label(std::string(256, 'l'));
+  EXPECT_TRUE(regions_->RegisterRegion(Context(token).get(), region, &registered).ok());
+  region.set_label(std::string(257, 'l'));
+  EXPECT_EQ(ReasonOf(regions_->RegisterRegion(Context(token).get(), region, &registered)),
+            "OUT_OF_RANGE");
+  v1::LayerInfo layer;
+  v1::RegisterLayerRequest request = LayerRequestIn(RegisterDaemonRegion(token, 64));
+  request.set_name(std::string(257, 'n'));
+  EXPECT_EQ(ReasonOf(TryRegisterLayer(token, request, &layer)), "OUT_OF_RANGE");
+  request.set_name("");
+  request.mutable_checkpoint()->set_path("/a");
+  request.mutable_checkpoint()->set_module(std::string(1025, 'm'));
+  const grpc::Status status = TryRegisterLayer(token, request, &layer);
+  EXPECT_EQ(ReasonOf(status), "OUT_OF_RANGE");
+  EXPECT_LT(status.error_message().size(), 200u);
+  request.mutable_checkpoint()->set_module("m");
+  request.mutable_checkpoint()->set_path("/" + std::string(4096, 'p'));
+  EXPECT_EQ(ReasonOf(TryRegisterLayer(token, request, &layer)), "OUT_OF_RANGE");
+}
+
+TEST_F(ServicesTest, AListOfRegionsFitsInOneMessageAndSaysWhenItIsCut) {
+  StartDaemon({{"max_regions_per_session", "5000"}});
+  const std::string token = OpenBySocket();
+  v1::RegisterRegionRequest request;
+  v1::RegisterRegionResponse registered;
+  request.set_device("cpu");
+  request.mutable_daemon_owned()->set_size(1);
+  request.set_label(std::string(256, 'l'));
+  v1::ListRegionsResponse list;
+  for (int i = 0; i < 4096; ++i) {
+    ASSERT_TRUE(regions_->RegisterRegion(Context(token).get(), request, &registered).ok());
+  }
+  ASSERT_TRUE(regions_->ListRegions(Context(token).get(), {}, &list).ok());
+  EXPECT_EQ(list.regions_size(), 4096);
+  EXPECT_FALSE(list.truncated());
+  EXPECT_LT(list.ByteSizeLong(), size_t{4} << 20);
+  ASSERT_TRUE(regions_->RegisterRegion(Context(token).get(), request, &registered).ok());
+  ASSERT_TRUE(regions_->ListRegions(Context(token).get(), {}, &list).ok());
+  EXPECT_EQ(list.regions_size(), 4096);
+  EXPECT_TRUE(list.truncated());
+}
+
+TEST_F(ServicesTest, ReferencesWithoutARegionNameTheField) {
+  const std::string token = OpenBySocket();
+  v1::UnregisterRegionResponse unregistered;
+  grpc::Status status = regions_->UnregisterRegion(Context(token).get(), {}, &unregistered);
+  EXPECT_EQ(ReasonOf(status), "MISSING_FIELD");
+  v1::RegisterLayerRequest request = LayerRequestIn(RegisterDaemonRegion(token, 64));
+  request.mutable_tensors()->mutable_codes()->clear_region();
+  v1::LayerInfo layer;
+  status = TryRegisterLayer(token, request, &layer);
+  EXPECT_EQ(ReasonOf(status), "MISSING_FIELD");
+  EXPECT_EQ(status.error_message(), "codes.region is not set");
+  v1::RegisterRegionRequest ipc;
+  v1::RegisterRegionResponse registered;
+  ipc.mutable_cuda_ipc()->set_handle(std::string(64, 'x'));
+  ipc.mutable_cuda_ipc()->set_size(16);
+  ipc.set_device("cuda:none");
+  status = regions_->RegisterRegion(Context(token).get(), ipc, &registered);
+  EXPECT_EQ(ReasonOf(status), "WRONG_DEVICE");
+  ipc.set_device("cpu");
+  status = regions_->RegisterRegion(Context(token).get(), ipc, &registered);
+  EXPECT_EQ(ReasonOf(status), "MISSING_FIELD");
+  EXPECT_EQ(status.error_message(), "cuda_ipc.allocation_size is not set");
+}
+
 TEST_F(ServicesTest, AMessageOverTheLimitIsRefusedAndTheDaemonLives) {
   const std::string token = OpenBySocket();
   const v1::RegionRef region = RegisterDaemonRegion(token, 8 << 20);

@@ -140,6 +140,34 @@ TEST_F(SessionSocketTest, MemoryTakesExactlyOneDescriptorAndNoneLeaks) {
   EXPECT_EQ(OpenDescriptors(), before);
 }
 
+TEST_F(SessionSocketTest, TheRefusalCountsDescriptorsRightlyHoweverManyCame) {
+  SessionSocketClient client(directory_ / "s.sock");
+  client.Open();
+  SharedMemory memory(4096);
+  for (const size_t count : {0, 2, 4, 5, 20, 200}) {
+    const auto refused = client.Call(PassRequest(4096), std::vector<int>(count, memory.fd()));
+    EXPECT_EQ(refused.reason(), "BAD_DESCRIPTOR") << count;
+    EXPECT_THAT(refused.message(), testing::EndsWith(count == 0 ? "got none" : "got several"));
+  }
+}
+
+TEST_F(SessionSocketTest, ASessionHoldsAtMostSixteenTicketsAndGetsThemBack) {
+  SessionSocketClient client(directory_ / "s.sock"), other(directory_ / "s.sock");
+  const std::string token = client.Open();
+  other.Open();
+  SharedMemory memory(4096);
+  uint64_t ticket = 0;
+  for (int i = 0; i < 16; ++i) ticket = client.PassMemory(memory.fd(), memory.size());
+  EXPECT_EQ(client.Call(PassRequest(4096), {memory.fd()}).reason(), "QUOTA");
+  EXPECT_EQ(other.Call(PassRequest(4096), {memory.fd()}).reason(), "");
+  v1::RegisterRegionRequest request;
+  v1::RegisterRegionResponse response;
+  request.set_device("cpu");
+  request.mutable_passed()->set_ticket(ticket);
+  ASSERT_TRUE(regions_->RegisterRegion(Context(token).get(), request, &response).ok());
+  EXPECT_EQ(client.Call(PassRequest(4096), {memory.fd()}).reason(), "");
+}
+
 TEST_F(SessionSocketTest, MemoryLargerThanItsFileIsRefusedWhenItIsRegistered) {
   SessionSocketClient client(directory_ / "s.sock");
   const std::string token = client.Open();

@@ -1,14 +1,18 @@
 // gemmctl without a daemon: parsing, help, exit codes, files, numbers, comparison.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
 
 #include "client/gemmctl/command.h"
+#include "client/gemmctl/format_text.h"
 #include "client/gemmctl/matrix_file.h"
 #include "client/gemmctl/numbers.h"
+#include "client/gemmctl/printable.h"
 #include "client/gemmctl/proto_json.h"
 #include "client/gemmctl/reference.h"
 #include "client/gemmctl/table.h"
@@ -76,7 +80,9 @@ TEST(GemmctlTest, SaysWhatIsWrongWithItsUsage) {
 TEST(GemmctlTest, NamesTheAddressAndExitsWith69WhenNothingListens) {
   for (const Command& command : Commands()) {
     std::vector<std::string> words = {"--socket", "/tmp/no-gemmd-here.sock", command.name};
-    if (command.most_positional == 2) words.insert(words.end(), {"path", "module"});
+    if (command.most_positional == 2 && command.name != "cache") {
+      words.insert(words.end(), {"path", "module"});
+    }
     if (command.name == "run") words.insert(words.end(), {"--random", "1"});
     const ToolRun run = Tool(words);
     EXPECT_EQ(run.code, command.name == "doctor" ? kFailed : kNotRunning)
@@ -213,6 +219,132 @@ TEST(TableTest, AlignsNumbersToTheRight) {
   table.Add({"a", "1"});
   table.Add({"long", "1000"});
   EXPECT_EQ(table.Text(), "NAME     N\na        1\nlong  1000\n");
+}
+
+TEST(TableTest, NoCellDrawsOnTheTerminalOrBreaksItsLine) {
+  Table table({"NAME", "N"});
+  table.Add({"\x1b[31mRED\nline", "1"});
+  table.Add({std::string(500, 'x'), "2"});
+  table.Add({"\u540d", std::string(2000, 'y')});
+  const std::string text = table.Text();
+  EXPECT_THAT(text, HasSubstr("\\x1b[31mRED\\nline"));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  EXPECT_THAT(text, HasSubstr(std::string(Table::kMostColumns - 3, 'x') + "...  2"));
+  EXPECT_THAT(text, HasSubstr(std::string(Table::kMostInLastColumn - 3, 'y') + "..."));
+  // Two columns narrower than its bytes.
+  EXPECT_THAT(text, HasSubstr("\u540d" + std::string(Table::kMostColumns - 1 + 2, ' ') + "yy"));
+}
+
+TEST(PrintableTest, EscapesEveryControlCharacter) {
+  for (int code = 0; code < 0xa0; ++code) {
+    const bool control = code < 0x20 || code >= 0x7f;
+    std::string text(1, static_cast<char>(code));
+    if (code >= 0x80) text = {'\xc2', static_cast<char>(code)};
+    EXPECT_EQ(Printable("a" + text + "b") != "a" + text + "b", control) << code;
+    const bool layout = code == '\n' || code == '\t';
+    EXPECT_EQ(PrintableLines(text) != text, control && !layout) << code;
+  }
+  EXPECT_EQ(Printable(std::string("a\0\n\t\r", 5)), "a\\x00\\n\\t\\x0d");
+}
+
+TEST(PrintableTest, EscapesDirectionMarksAndInvisibleCharacters) {
+  for (const char* text : {"\u202a", "\u202e", "\u2066", "\u2069", "\u200e", "\u200f", "\u061c",
+                           "\u200b", "\u2028", "\u2029", "\ufeff", "\U000e0041", "\u0085"}) {
+    const std::string escaped = Printable(text);
+    EXPECT_EQ(escaped[0], '\\') << escaped;
+    EXPECT_TRUE(std::all_of(escaped.begin(), escaped.end(), [](char c) { return c > 0x1f; }));
+  }
+  EXPECT_EQ(Printable("a\u202eb"), "a\\u202eb");
+}
+
+TEST(PrintableTest, KeepsTextOfEveryLanguage) {
+  for (const char* text :
+       {"", "model.layers.0", "\u00e4\u00f6", "\u540d\u524d", "\U0001f600", "\u05d0"}) {
+    EXPECT_EQ(Printable(text), text);
+  }
+}
+
+TEST(PrintableTest, EscapesEveryByteThatIsNoUtf8) {
+  for (const char* text : {"\xff", "\x80", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80",
+                           "\xe2\x82", "\xf8\x88\x80\x80\x80", "\xe0\x80\x9b"}) {
+    std::string expected;
+    for (const char* byte = text; *byte != 0; ++byte) {
+      char hex[8];
+      std::snprintf(hex, sizeof(hex), "\\x%02x", static_cast<unsigned char>(*byte));
+      expected += hex;
+    }
+    EXPECT_EQ(Printable(text), expected);
+  }
+}
+
+TEST(PrintableTest, ShortensBetweenCharacters) {
+  EXPECT_EQ(Shortened("\u540d\u540d\u540d\u540d", 4), "\u540d\u540d\u540d\u540d");
+  EXPECT_EQ(Shortened("\u540d\u540d\u540d\u540d\u540d", 4), "\u540d...");
+  EXPECT_EQ(Columns("\u540dab"), 3u);
+}
+
+TEST(ContextTest, PrintsNothingRawInEitherForm) {
+  std::FILE* out = std::tmpfile();
+  Context context;
+  context.out = out;
+  context.Print("a\x1b[2J\n");
+  context.PrintJson({{"name", "\x1b\u202e\xff\u009b"}});
+  const std::string text = Drain(out);
+  EXPECT_THAT(text, HasSubstr("a\\x1b[2J\n"));
+  for (const char c : text) EXPECT_TRUE(c == '\n' || (c >= 0x20 && c < 0x7f)) << int{c};
+}
+
+TEST(GemmctlTest, ErrorsAreMadePrintable) {
+  EXPECT_EQ(Tool({"\x1b[31m"}).err.find('\x1b'), std::string::npos);
+  EXPECT_EQ(Tool({"status", "-o", "\x1b[31m"}).err.find('\x1b'), std::string::npos);
+}
+
+TEST(GemmctlTest, RunChecksItsArgumentsBeforeItLooksForADaemon) {
+  const std::vector<std::string> words = {"--socket", "/tmp/no-gemmd-here.sock", "run", "p", "m"};
+  const auto with = [&words](std::vector<std::string> more) {
+    more.insert(more.begin(), words.begin(), words.end());
+    return Tool(more);
+  };
+  for (const std::vector<std::string>& bad :
+       std::vector<std::vector<std::string>>{{"--random", "-1"},
+                                             {"--random", "x"},
+                                             {"--random", "99999999999"},
+                                             {"--random", "1", "--seed", "-1"},
+                                             {"--random", "1", "--memory", "vram"},
+                                             {"--random", "1", "--max-error", "-1"},
+                                             {"--random", "1", "--dtype", "f8"}}) {
+    const ToolRun run = with(bad);
+    EXPECT_EQ(run.code, kUsage) << bad.back() << ": " << run.err;
+    EXPECT_THAT(run.err, HasSubstr(bad.back()));
+  }
+  const ToolRun missing = with({"--x", "/no/such/file.npy"});
+  EXPECT_EQ(missing.code, kFailed) << missing.err;
+  EXPECT_EQ(with({"--random", "1"}).code, kNotRunning);
+}
+
+v1::NumberFormat Format(v1::NumberKind kind, uint32_t bits, uint32_t exponent, uint32_t mantissa) {
+  v1::NumberFormat format;
+  format.set_kind(kind);
+  format.set_bits(bits);
+  format.set_exponent_bits(exponent);
+  format.set_mantissa_bits(mantissa);
+  return format;
+}
+
+TEST(FormatTextTest, UsesTheUsualNames) {
+  const auto name_of = [](uint32_t bits, uint32_t exponent, uint32_t mantissa) {
+    return FormatText(Format(v1::NUMBER_KIND_FLOAT, bits, exponent, mantissa), "-");
+  };
+  EXPECT_EQ(name_of(32, 8, 23), "float32");
+  EXPECT_EQ(name_of(16, 5, 10), "float16");
+  EXPECT_EQ(name_of(16, 8, 7), "bfloat16");
+  EXPECT_EQ(name_of(8, 4, 3), "e4m3");
+  EXPECT_EQ(name_of(8, 5, 2), "e5m2");
+  EXPECT_EQ(name_of(4, 2, 1), "e2m1");
+  EXPECT_EQ(FormatText(Format(v1::NUMBER_KIND_EXPONENT, 8, 8, 0), "-"), "e8m0");
+  EXPECT_EQ(FormatText(Format(v1::NUMBER_KIND_INTEGER, 4, 0, 0), "-"), "int4");
+  EXPECT_EQ(FormatText({}, "none"), "none");
 }
 
 }  // namespace

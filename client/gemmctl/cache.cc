@@ -1,0 +1,216 @@
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "client/gemmctl/command.h"
+#include "client/gemmctl/proto_json.h"
+#include "client/gemmctl/table.h"
+#include "kernels/base/status.h"
+
+namespace gemmd::gemmctl {
+namespace {
+
+constexpr size_t kPieceBytes = size_t{1} << 20;
+
+v1::CacheFilter FilterOf(const Arguments& arguments) {
+  v1::CacheFilter filter;
+  filter.set_key_prefix(arguments.Text("key"));
+  filter.set_architecture(arguments.Text("arch"));
+  filter.set_other_compilers(arguments.Has("other-compilers"));
+  return filter;
+}
+
+absl::StatusOr<std::string> Operand(const Arguments& arguments, const std::string& what) {
+  if (arguments.positional().size() > 1) return arguments.positional()[1];
+  return BadArgument(absl::StrCat("cache ", arguments.positional()[0], " needs ", what));
+}
+
+absl::StatusOr<int> List(const Context& context, const Arguments& arguments,
+                         const client::Admin& admin) {
+  v1::ListCacheRequest request;
+  *request.mutable_filter() = FilterOf(arguments);
+  GEMMD_ASSIGN_OR_RETURN(const int64_t limit, arguments.Integer("limit", 1, 5000));
+  request.set_limit(static_cast<uint32_t>(limit));
+  GEMMD_ASSIGN_OR_RETURN(const v1::ListCacheResponse response, admin.ListCache(request));
+  if (context.json) {
+    context.PrintJson(ToJson(response));
+    return kDone;
+  }
+  Table table({"KEY", "ARCH", "SIZE", "LOADED", "COMPILER", "KERNEL"});
+  for (const v1::CachedKernel& kernel : response.kernels()) {
+    table.Add({kernel.key().substr(0, 12), kernel.architecture(), BytesText(kernel.bytes()),
+               kernel.loaded() ? "yes" : "-", kernel.compiler().substr(0, 12),
+               kernel.problem().empty() ? kernel.kernel() : "unusable: " + kernel.problem()});
+  }
+  context.Print(table.Text());
+  context.Print(absl::StrCat("\n", response.matching(), " kernels, ",
+                             BytesText(response.matching_bytes()), ", in ", response.directory(),
+                             "\n"));
+  if (!response.warning().empty())
+    context.Print(absl::StrCat("warning: ", response.warning(), "\n"));
+  return kDone;
+}
+
+absl::StatusOr<int> Show(const Context& context, const Arguments& arguments,
+                         const client::Admin& admin) {
+  GEMMD_ASSIGN_OR_RETURN(const std::string key, Operand(arguments, "a key or its first digits"));
+  v1::ListCacheRequest request;
+  request.mutable_filter()->set_key_prefix(key);
+  GEMMD_ASSIGN_OR_RETURN(const v1::ListCacheResponse response, admin.ListCache(request));
+  if (response.kernels().empty()) {
+    return absl::NotFoundError(absl::StrCat("no kernel's key starts with ", key));
+  }
+  for (const v1::CachedKernel& kernel : response.kernels()) {
+    if (context.json) {
+      context.PrintJson(ToJson(kernel));
+      continue;
+    }
+    Table table({"", ""});
+    table.Add({"key", kernel.key()});
+    table.Add({"kernel", kernel.kernel()});
+    table.Add({"architecture", kernel.architecture()});
+    table.Add({"compiler", kernel.compiler()});
+    table.Add({"size", BytesText(kernel.bytes())});
+    table.Add({"loaded", kernel.loaded() ? "yes" : "no"});
+    if (!kernel.problem().empty()) table.Add({"unusable", kernel.problem()});
+    context.Print(absl::StrCat(table.Text(), kernel.usage(), "\n"));
+  }
+  return kDone;
+}
+
+absl::StatusOr<int> Verify(const Context& context, const Arguments&, const client::Admin& admin) {
+  GEMMD_ASSIGN_OR_RETURN(const v1::VerifyCacheResponse response, admin.VerifyCache());
+  if (context.json) {
+    context.PrintJson(ToJson(response));
+  } else {
+    for (const v1::CachedKernel& kernel : response.dropped()) {
+      context.Print(absl::StrCat("dropped ", kernel.key(), ": ", kernel.problem(), "\n"));
+    }
+    context.Print(
+        absl::StrCat(response.checked(), " checked, ", response.dropped_size(), " dropped\n"));
+  }
+  return response.dropped().empty() ? kDone : kFailed;
+}
+
+absl::StatusOr<int> Purge(const Context& context, const Arguments& arguments,
+                          const client::Admin& admin) {
+  v1::PurgeCacheRequest request;
+  *request.mutable_filter() = FilterOf(arguments);
+  request.set_everything(arguments.Has("all"));
+  GEMMD_ASSIGN_OR_RETURN(const v1::PurgeCacheResponse response, admin.PurgeCache(request));
+  if (context.json) {
+    context.PrintJson(ToJson(response));
+  } else {
+    context.Print(
+        absl::StrCat(response.entries(), " kernels removed, ", BytesText(response.bytes()), "\n"));
+  }
+  return kDone;
+}
+
+// To a file beside the wanted one, renamed when it is whole.
+absl::StatusOr<int> Export(const Context& context, const Arguments& arguments,
+                           const client::Admin& admin) {
+  GEMMD_ASSIGN_OR_RETURN(const std::string path, Operand(arguments, "the file to write"));
+  v1::ExportCacheRequest request;
+  *request.mutable_filter() = FilterOf(arguments);
+  const std::string partial = path + ".partial";
+  std::ofstream file(partial, std::ios::binary | std::ios::trunc);
+  if (!file) return absl::UnavailableError(absl::StrCat(partial, ": ", std::strerror(errno)));
+  uint64_t bytes = 0;
+  absl::Status status = admin.ExportCache(request, [&](const std::string& piece) {
+    file << piece;
+    bytes += piece.size();
+    return file.good();
+  });
+  file.close();
+  if (!file.good()) status = absl::UnavailableError(absl::StrCat("cannot write ", partial));
+  if (status.ok() && std::rename(partial.c_str(), path.c_str()) != 0) {
+    status = absl::UnavailableError(absl::StrCat("rename ", partial, ": ", std::strerror(errno)));
+  }
+  if (!status.ok()) {
+    unlink(partial.c_str());
+    return status;
+  }
+  if (context.json) {
+    context.PrintJson({{"file", path}, {"bytes", bytes}});
+  } else {
+    context.Print(absl::StrCat(BytesText(bytes), " written to ", path, "\n"));
+  }
+  return kDone;
+}
+
+absl::StatusOr<int> Import(const Context& context, const Arguments& arguments,
+                           const client::Admin& admin) {
+  GEMMD_ASSIGN_OR_RETURN(const std::string path, Operand(arguments, "the file to read"));
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
+  GEMMD_ASSIGN_OR_RETURN(const v1::ImportCacheResponse response,
+                         admin.ImportCache([&file](std::string* piece) {
+                           piece->resize(kPieceBytes);
+                           file.read(piece->data(), static_cast<std::streamsize>(piece->size()));
+                           piece->resize(static_cast<size_t>(file.gcount()));
+                           return !piece->empty();
+                         }));
+  if (context.json) {
+    context.PrintJson(ToJson(response));
+    return kDone;
+  }
+  context.Print(absl::StrCat(response.imported(), " imported, ", response.present(),
+                             " were there already\n"));
+  if (response.other_compiler() > 0) {
+    context.Print(absl::StrCat("warning: ", response.other_compiler(),
+                               " come from another compiler than this daemon's: they serve only "
+                               "where there is none\n"));
+  }
+  return kDone;
+}
+
+using Action = absl::StatusOr<int> (*)(const Context&, const Arguments&, const client::Admin&);
+
+absl::StatusOr<int> RunCache(const Context& context, const Arguments& arguments) {
+  constexpr std::pair<const char*, Action> kActions[] = {
+      {"list", &List},   {"show", &Show},     {"verify", &Verify},
+      {"purge", &Purge}, {"export", &Export}, {"import", &Import},
+  };
+  const std::string name = arguments.positional().empty() ? "list" : arguments.positional()[0];
+  for (const auto& [known, action] : kActions) {
+    if (name != known) continue;
+    GEMMD_ASSIGN_OR_RETURN(const client::Admin admin, context.OpenAdmin());
+    return action(context, arguments, admin);
+  }
+  return BadArgument(
+      absl::StrCat("cache '", name, "' is none of list, show, verify, purge, export, import"));
+}
+
+}  // namespace
+
+Command CacheCommand() {
+  return {.name = "cache",
+          .synopsis = "[list | show KEY | verify | purge | export FILE | import FILE]",
+          .summary = "the compiled kernels of this node",
+          .description =
+              "  list    kernels on disk, most recently used first\n"
+              "  show    one kernel: what it is, registers, spills\n"
+              "  verify  read every entry, drop what is damaged; exit 1 when something was\n"
+              "  purge   remove what the options select; loaded kernels stay in use\n"
+              "  export  what the options select as one file, for another machine\n"
+              "  import  take such a file; it is verified as a whole before anything is taken",
+          .options = {{"arch", 0, "NAME", "", "only kernels for this architecture"},
+                      {"key", 0, "PREFIX", "", "only kernels whose key starts with this"},
+                      {"other-compilers", 0, "", "",
+                       "only kernels that another compiler than the daemon's has made"},
+                      {"all", 0, "", "", "purge: everything"},
+                      {"limit", 0, "COUNT", "1000", "list: at most this many"}},
+          .examples =
+              "  gemmctl cache list --arch sm_90a\n"
+              "  gemmctl cache export llama-sm_90a.kernels --arch sm_90a\n"
+              "  gemmctl cache import llama-sm_90a.kernels\n"
+              "  gemmctl cache purge --other-compilers",
+          .most_positional = 2,
+          .run = RunCache};
+}
+
+}  // namespace gemmd::gemmctl

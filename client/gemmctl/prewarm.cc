@@ -1,0 +1,180 @@
+#include <google/protobuf/util/json_util.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/gemmctl/command.h"
+#include "client/gemmctl/proto_json.h"
+#include "kernels/base/status.h"
+
+namespace gemmd::gemmctl {
+namespace {
+
+const char* OutcomeText(v1::PrewarmOutcome outcome) {
+  switch (outcome) {
+    case v1::PREWARM_OUTCOME_CACHED:
+      return "cached";
+    case v1::PREWARM_OUTCOME_COMPILED:
+      return "compiled";
+    case v1::PREWARM_OUTCOME_FAILED:
+      return "failed";
+    case v1::PREWARM_OUTCOME_NO_KERNEL:
+      return "no kernel";
+    default:
+      return "unknown";
+  }
+}
+
+// A manifest is a PrewarmRequest as JSON: shapes and architectures.
+absl::Status ReadManifest(const std::string& path, v1::PrewarmRequest& request) {
+  std::ifstream file(path);
+  if (!file) return BadArgument(absl::StrCat("--manifest '", path, "' cannot be read"));
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  v1::PrewarmRequest manifest;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(text, &manifest);
+  if (!parsed.ok()) {
+    return BadArgument(absl::StrCat("--manifest '", path, "': ", parsed.message().ToString()));
+  }
+  request.MergeFrom(manifest);
+  return absl::OkStatus();
+}
+
+absl::Status WriteManifest(const std::string& path, const v1::PrewarmRequest& manifest) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  std::string text;
+  if (!google::protobuf::util::MessageToJsonString(manifest, &text, options).ok()) {
+    return absl::InternalError("the manifest does not print");
+  }
+  std::ofstream file(path, std::ios::trunc);
+  file << text << std::flush;
+  if (!file) return absl::UnavailableError(absl::StrCat("cannot write ", path));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::PrewarmRequest> MakeRequest(const Arguments& arguments) {
+  v1::PrewarmRequest request;
+  if (!arguments.Text("manifest").empty()) {
+    GEMMD_RETURN_IF_ERROR(ReadManifest(arguments.Text("manifest"), request));
+  }
+  if (!arguments.Text("arch").empty()) {
+    request.clear_architecture();
+    request.clear_architectures();
+    for (const absl::string_view name : absl::StrSplit(arguments.Text("arch"), ',')) {
+      request.add_architectures(std::string(name));
+    }
+  }
+  const std::vector<std::string>& words = arguments.positional();
+  if (!words.empty()) {
+    v1::CheckpointSource* source = request.add_layers();
+    source->set_path(std::filesystem::absolute(words[0]).lexically_normal().string());
+    if (words.size() > 1) source->set_module(words[1]);
+  }
+  const bool nothing = request.layers().empty() && request.shapes().empty();
+  request.set_running_layers(arguments.Has("running") || nothing);
+  return request;
+}
+
+// What happened, as it comes in.
+class Report {
+ public:
+  explicit Report(const Context& context) : context_(context) {}
+
+  void Take(const v1::PrewarmProgress& progress) {
+    if (progress.total() == 0) {
+      *manifest_.mutable_shapes() = progress.layers();
+      *manifest_.mutable_architectures() = progress.architectures();
+      return;
+    }
+    ++counts_[progress.outcome()];
+    if (context_.json) {
+      steps_.push_back(ToJson(progress));
+    } else {
+      Print(progress);
+    }
+  }
+
+  void Summarize() const {
+    if (context_.json) {
+      context_.PrintJson({{"layers", manifest_.shapes_size()}, {"kernels", steps_}});
+      return;
+    }
+    std::string text = absl::StrCat(manifest_.shapes_size(), " distinct layers:");
+    for (const auto& [outcome, count] : counts_) {
+      absl::StrAppend(&text, " ", count, " ", OutcomeText(outcome));
+    }
+    context_.Print(text + "\n");
+  }
+
+  int Count(v1::PrewarmOutcome outcome) const {
+    const auto found = counts_.find(outcome);
+    return found == counts_.end() ? 0 : found->second;
+  }
+  const v1::PrewarmRequest& manifest() const { return manifest_; }
+
+ private:
+  void Print(const v1::PrewarmProgress& step) const {
+    std::fprintf(context_.err, "[%u/%u] %-9s %-8s %s", step.done(), step.total(),
+                 OutcomeText(step.outcome()), Printable(step.architecture()).c_str(),
+                 Printable(step.kernel()).c_str());
+    if (step.outcome() == v1::PREWARM_OUTCOME_COMPILED) {
+      std::fprintf(context_.err, "  %.2f s", step.seconds());
+    }
+    std::fprintf(context_.err, "\n");
+    if (!step.message().empty()) {
+      std::fprintf(context_.err, "    %s\n", PrintableLines(step.message()).c_str());
+    }
+  }
+
+  const Context& context_;
+  std::map<v1::PrewarmOutcome, int> counts_;
+  v1::PrewarmRequest manifest_;
+  nlohmann::ordered_json steps_ = nlohmann::ordered_json::array();
+};
+
+absl::StatusOr<int> RunPrewarm(const Context& context, const Arguments& arguments) {
+  GEMMD_ASSIGN_OR_RETURN(const v1::PrewarmRequest request, MakeRequest(arguments));
+  GEMMD_ASSIGN_OR_RETURN(const client::Admin admin, context.OpenAdmin());
+  Report report(context);
+  GEMMD_RETURN_IF_ERROR(admin.Prewarm(
+      request, [&report](const v1::PrewarmProgress& progress) { report.Take(progress); }));
+  if (!arguments.Text("save").empty()) {
+    GEMMD_RETURN_IF_ERROR(WriteManifest(arguments.Text("save"), report.manifest()));
+  }
+  report.Summarize();
+  return report.Count(v1::PREWARM_OUTCOME_FAILED) == 0 ? kDone : kFailed;
+}
+
+}  // namespace
+
+Command PrewarmCommand() {
+  return {
+      .name = "prewarm",
+      .synopsis = "[CHECKPOINT [MODULE]]",
+      .summary = "compile kernels before they are needed",
+      .description =
+          "  Compiles what the quantized modules of CHECKPOINT need (a folder below one of the\n"
+          "  daemon's checkpoint roots; or one MODULE of it), the layers of a manifest, or the\n"
+          "  layers that the daemon holds now (also when nothing is given). Needs no GPU: with\n"
+          "  --arch a daemon on any machine fills a cache for others, see 'gemmctl cache export'.\n"
+          "  A manifest is JSON: {\"shapes\": [{\"spec\": QuantSpec, \"experts\", \"n\", \"k\"}],\n"
+          "  \"architectures\": [...]}; --save writes one. Progress goes to stderr.",
+      .options = {{"arch", 0, "LIST", "",
+                   "architectures, comma separated, such as sm_90a; else the manifest's, else "
+                   "those of the daemon's GPUs"},
+                  {"manifest", 0, "FILE", "", "layers that --save wrote, or a list by hand"},
+                  {"running", 0, "", "", "also the layers that the daemon holds now"},
+                  {"save", 0, "FILE", "", "write the layers as a manifest"}},
+      .examples =
+          "  gemmctl prewarm /models/llama --arch sm_90a,sm_80 --save llama.json\n"
+          "  gemmctl prewarm --manifest llama.json\n"
+          "  gemmctl prewarm --running",
+      .most_positional = 2,
+      .run = RunPrewarm};
+}
+
+}  // namespace gemmd::gemmctl

@@ -1,0 +1,48 @@
+#include "server/admin_worker.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status.h"
+
+namespace gemmd {
+
+AdminWorker::AdminWorker(size_t max_waiting)
+    : max_waiting_(max_waiting), thread_([this] { Work(); }) {}
+
+AdminWorker::~AdminWorker() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  thread_.join();
+}
+
+absl::Status AdminWorker::Add(std::function<void()> task) {
+  MutexLock lock(mutex_);
+  if (tasks_.size() >= max_waiting_) {
+    return Error(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
+                 absl::StrCat(max_waiting_, " calls of this kind already wait"));
+  }
+  tasks_.push_back(std::move(task));
+  changed_.NotifyAll();
+  return absl::OkStatus();
+}
+
+void AdminWorker::Work() {
+  while (true) {
+    std::function<void()> task;
+    {
+      MutexLock lock(mutex_);
+      changed_.Wait(
+          mutex_, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return stopping_ || !tasks_.empty(); });
+      if (tasks_.empty()) return;
+      task = std::move(tasks_.front());
+      tasks_.pop_front();
+    }
+    task();
+  }
+}
+
+}  // namespace gemmd

@@ -1,0 +1,40 @@
+// What    One thread for admin calls that read disks or compile: gRPC's threads never wait for
+//         either.
+// Threads Add from any thread. Tasks run one after the other; the destructor finishes what was
+//         added.
+#ifndef GEMMD_SERVER_ADMIN_WORKER_H_
+#define GEMMD_SERVER_ADMIN_WORKER_H_
+
+#include <deque>
+#include <functional>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "kernels/base/mutex.h"
+
+namespace gemmd {
+
+class AdminWorker {
+ public:
+  explicit AdminWorker(size_t max_waiting);
+  ~AdminWorker();
+  AdminWorker(const AdminWorker&) = delete;
+  AdminWorker& operator=(const AdminWorker&) = delete;
+
+  // ResourceExhausted QUEUE_FULL; `task` is then not kept.
+  absl::Status Add(std::function<void()> task);
+
+ private:
+  void Work();
+
+  const size_t max_waiting_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace gemmd
+
+#endif  // GEMMD_SERVER_ADMIN_WORKER_H_

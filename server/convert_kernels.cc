@@ -1,0 +1,115 @@
+#include "server/convert_kernels.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/convert.h"
+#include "server/convert_errors.h"
+
+namespace gemmd {
+namespace {
+
+constexpr int kMaxPrewarmItems = 65536;
+
+absl::StatusOr<PrewarmLayer> LayerFromProto(const v1::PrewarmLayer& from, int index) {
+  const std::string field = absl::StrCat("shapes[", index, "]");
+  if (!from.has_spec()) return MissingField(field + ".spec");
+  PrewarmLayer layer;
+  GEMMD_ASSIGN_OR_RETURN(layer.spec, FromProto(from.spec()));
+  layer.shape = {from.experts() == 0 ? 1 : from.experts(), from.n(), from.k()};
+  if (layer.shape.experts < 1) return OutOfRange(field + ".experts", from.experts(), "at least 0");
+  if (from.n() < 1) return OutOfRange(field + ".n", from.n(), "at least 1");
+  if (from.k() < 1) return OutOfRange(field + ".k", from.k(), "at least 1");
+  return layer;
+}
+
+v1::PrewarmOutcome OutcomeToProto(PrewarmOutcome outcome) {
+  switch (outcome) {
+    case PrewarmOutcome::kCached:
+      return v1::PREWARM_OUTCOME_CACHED;
+    case PrewarmOutcome::kCompiled:
+      return v1::PREWARM_OUTCOME_COMPILED;
+    case PrewarmOutcome::kFailed:
+      return v1::PREWARM_OUTCOME_FAILED;
+    case PrewarmOutcome::kNoKernel:
+      return v1::PREWARM_OUTCOME_NO_KERNEL;
+  }
+  return v1::PREWARM_OUTCOME_UNSPECIFIED;
+}
+
+}  // namespace
+
+absl::StatusOr<PrewarmJob> FromProto(const v1::PrewarmRequest& from) {
+  PrewarmJob job;
+  if (from.layers_size() + from.shapes_size() > kMaxPrewarmItems) {
+    return OutOfRange("layers and shapes", from.layers_size() + from.shapes_size(),
+                      absl::StrCat("at most ", kMaxPrewarmItems));
+  }
+  if (from.layers().empty() && from.shapes().empty() && !from.running_layers()) {
+    return MissingField("layers, shapes or running_layers");
+  }
+  if (!from.architecture().empty()) job.architectures.push_back(from.architecture());
+  for (const std::string& architecture : from.architectures()) {
+    job.architectures.push_back(architecture);
+  }
+  for (int i = 0; i < from.layers_size(); ++i) {
+    if (from.layers(i).path().empty()) return MissingField(absl::StrCat("layers[", i, "].path"));
+    job.checkpoints.push_back({from.layers(i).path(), from.layers(i).module()});
+  }
+  for (int i = 0; i < from.shapes_size(); ++i) {
+    GEMMD_ASSIGN_OR_RETURN(PrewarmLayer layer, LayerFromProto(from.shapes(i), i));
+    job.layers.push_back(std::move(layer));
+  }
+  job.running_layers = from.running_layers();
+  return job;
+}
+
+absl::StatusOr<KernelFilter> FromProto(const v1::CacheFilter& from) {
+  const bool digits = from.key_prefix().find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!digits || from.key_prefix().size() > 64) {
+    return OutOfRange("filter.key_prefix", from.key_prefix(),
+                      "at most 64 lower-case hexadecimal digits");
+  }
+  return KernelFilter{from.key_prefix(), from.architecture(), from.other_compilers()};
+}
+
+v1::PrewarmProgress ToProto(const PrewarmPlan& from) {
+  v1::PrewarmProgress to;
+  for (const PrewarmLayer& layer : from.layers) {
+    v1::PrewarmLayer* item = to.add_layers();
+    *item->mutable_spec() = ToProto(layer.spec);
+    item->set_experts(layer.shape.experts);
+    item->set_n(layer.shape.n);
+    item->set_k(layer.shape.k);
+  }
+  for (const std::string& architecture : from.architectures) to.add_architectures(architecture);
+  return to;
+}
+
+v1::PrewarmProgress ToProto(const PrewarmStep& from) {
+  v1::PrewarmProgress to;
+  to.set_done(static_cast<uint32_t>(from.done));
+  to.set_total(static_cast<uint32_t>(from.total));
+  to.set_kernel(from.kernel);
+  to.set_architecture(from.architecture);
+  to.set_outcome(OutcomeToProto(from.outcome));
+  to.set_message(from.message);
+  to.set_seconds(absl::ToDoubleSeconds(from.took));
+  return to;
+}
+
+v1::CachedKernel ToProto(const StoredKernel& from) {
+  v1::CachedKernel to;
+  to.set_key(from.key);
+  to.set_kernel(from.kernel);
+  to.set_architecture(from.architecture);
+  to.set_compiler(from.compiler);
+  to.set_bytes(from.bytes);
+  to.set_loaded(from.loaded);
+  to.set_usage(from.usage);
+  to.set_problem(from.problem);
+  return to;
+}
+
+}  // namespace gemmd

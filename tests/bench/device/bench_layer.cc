@@ -1,0 +1,90 @@
+#include "tests/bench/device/bench_layer.h"
+
+#include "core/exec/cpu_numbers.h"
+#include "core/exec/cuda_calls.h"
+#include "kernels/base/status.h"
+#include "kernels/launch/gemm_launch.h"
+#include "tests/bench/host/random_inputs.h"
+
+namespace gemmd::bench {
+namespace {
+
+MatrixView View(uintptr_t address, const NumberFormat& type, int64_t rows, int64_t columns) {
+  MatrixView view;
+  view.address = address;
+  view.type = type;
+  view.is_signed_int = type == kInt8;
+  view.rows = rows;
+  view.columns = columns;
+  view.row_stride = columns;
+  return view;
+}
+
+int64_t ViewBytes(const MatrixView& view) { return view.rows * view.columns * view.type.bits / 8; }
+
+const GemmKernel& ChooseKernel(const CudaLayer& layer, const GemmCall& call, const GemmArgs& args) {
+  return layer.plan().DenseKernelFor(
+      {args.m, args.x_type, args.group_scale != nullptr, call.batch_invariant});
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<BenchLayer>> BenchLayer::Load(Device& device,
+                                                             const BenchFormat& format, int64_t n,
+                                                             int64_t k, uint64_t seed,
+                                                             bool checks) {
+  const StandardTensor tensor = RandomLayer(format.spec, n, k, seed);
+  GEMMD_RETURN_IF_ERROR(Validate(tensor));
+  GEMMD_ASSIGN_OR_RETURN(std::shared_ptr<DeviceLayer> owner, device.LoadLayer(tensor));
+  const auto* layer = dynamic_cast<const CudaLayer*>(owner.get());
+  if (layer == nullptr) return absl::InternalError("the layer is on no GPU");
+  auto checker = checks ? std::make_unique<SampleChecker>(format, tensor, seed) : nullptr;
+  return std::unique_ptr<BenchLayer>(
+      new BenchLayer(format, std::move(owner), layer, tensor.total_bytes(), std::move(checker)));
+}
+
+absl::StatusOr<GemmCall> BenchLayer::MakeCall(Inputs& inputs, int64_t m, uintptr_t y) const {
+  GemmCall call;
+  call.layer = owner_;
+  GEMMD_ASSIGN_OR_RETURN(const Inputs::Matrix x, inputs.Activations(format_.x, k()));
+  call.x = View(x.address, format_.x, m, k());
+  call.y = View(y, format_.y, m, n());
+  if (const int64_t columns = format_.XScaleColumns(k()); columns > 0) {
+    GEMMD_ASSIGN_OR_RETURN(const Inputs::Matrix scales, inputs.Scales(format_.x, columns));
+    call.x_scale = View(scales.address, kFloat32, m, columns);
+  }
+  GEMMD_RETURN_IF_ERROR(ValidateCall(call));
+  return call;
+}
+
+// As CudaDevice does for a request: choose, fill in the arguments, launch.
+Operation BenchLayer::MakeOperation(const GemmCall& call, CUstream stream) const {
+  return [this, call, stream]() -> absl::Status {
+    GEMMD_ASSIGN_OR_RETURN(const GemmArgs args, MakeGemmArgs(*layer_, call));
+    return LaunchDense(layer_->gpu().driver, ChooseKernel(*layer_, call, args), args, stream);
+  };
+}
+
+absl::StatusOr<Row> BenchLayer::Describe(const GemmCall& call) const {
+  GEMMD_ASSIGN_OR_RETURN(const GemmArgs args, MakeGemmArgs(*layer_, call));
+  const GemmKernel& kernel = ChooseKernel(*layer_, call, args);
+  const CallReport report = ReportOf(kernel, format_.spec, format_.x);
+  Row row;
+  row.implementation = "gemmd";
+  row.format = format_.name;
+  row.n = n();
+  row.k = k();
+  row.m = call.x.rows;
+  row.x_type = FormatName(format_.x);
+  row.y_type = FormatName(format_.y);
+  row.activation_used = FormatName(report.activation_used);
+  row.reason = report.reason;
+  row.kernel = report.kernel;
+  row.config = kernel.config;
+  row.weight_bytes = weight_bytes_;
+  row.activation_bytes = ViewBytes(call.x) + ViewBytes(call.y) +
+                         (call.x_scale.has_value() ? ViewBytes(*call.x_scale) : 0);
+  return row;
+}
+
+}  // namespace gemmd::bench

@@ -192,7 +192,7 @@ TEST_F(ConfigTest, FilesThatAreNotRegularAreRefusedAtOnce) {
 }
 
 TEST_F(ConfigTest, LongKeysAndValuesAreShortenedInMessages) {
-  const std::string text(5000, 'k');
+  const std::string text(500, 'k');  // YAML ends a plain key at 1024 characters
   for (const auto& loaded : {Load(text + ": 1\n"), Load("device: " + text + "\n"),
                              Load("cpu_threads: " + text + "\n"), Load("socket: " + text + "\n")}) {
     ASSERT_FALSE(loaded.ok());

@@ -70,22 +70,30 @@ TEST_F(SubmitTest, AnswersInOrderAndGoesOnAfterErrors) {
 }
 
 TEST_F(SubmitTest, AClientThatOnlyWritesIsStoppedNotBuffered) {
-  const auto context = Context(token_, absl::Minutes(2));
+  const auto context = Context(token_, absl::Minutes(4));
   const auto stream = gemms_->Submit(context.get());
   std::atomic<int> written{0};
+  std::atomic<bool> enough{false};
   std::thread writer([&] {
-    for (int i = 0; i < 20000 && stream->Write(Good(i)); ++i) ++written;
+    for (int i = 0; i < 1000000 && !enough && stream->Write(Good(i)); ++i) ++written;
     stream->WritesDone();
   });
+  // Stopped: nothing more is taken for half a second.
+  int before = -1;
+  for (int i = 0; i < 120 && before != written; ++i) {
+    before = written;
+    absl::SleepFor(absl::Milliseconds(500));
+  }
+  EXPECT_LT(written, 1000000) << "flow control did not stop the client";
+  enough = true;
   v1::SubmitResponse response;
-  absl::SleepFor(absl::Milliseconds(300));
-  EXPECT_LT(written, 20000) << "flow control did not stop the client";
-  for (int i = 0; i < 20000; ++i) {
-    ASSERT_TRUE(stream->Read(&response));
-    ASSERT_EQ(response.tag(), static_cast<uint64_t>(i));
+  int read = 0;
+  for (; stream->Read(&response); ++read) {
+    ASSERT_EQ(response.tag(), static_cast<uint64_t>(read));
     ASSERT_EQ(response.code(), 0) << response.message();
   }
   writer.join();
+  EXPECT_EQ(read, written);
   EXPECT_TRUE(stream->Finish().ok());
 }
 

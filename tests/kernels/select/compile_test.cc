@@ -99,7 +99,9 @@ void ExpectCompiles(const jit::NvrtcTable& nvrtc, const std::string& name,
               source.architecture.c_str(), name.c_str(), used.registers, used.frame_bytes,
               kernel->cubin.size());
   EXPECT_GT(used.registers, 0) << name;
-  if (PromisesNoSpills(source.architecture)) EXPECT_EQ(used.frame_bytes, 0) << name << " spills";
+  if (PromisesNoSpills(source.architecture)) {
+    EXPECT_EQ(used.frame_bytes, 0) << name << " spills";
+  }
 }
 
 class CompileTest : public ::testing::Test {

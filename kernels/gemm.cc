@@ -62,6 +62,8 @@ class GpuKernels::Impl {
       kernel.threads = block.threads();
       kernel.grid_rule = GridRule::kWeightTilesFirst;
       kernel.cluster = choice.cluster;
+      kernel.tiles_per_cluster = choice.config.sharers;
+      kernel.x_box_rows = choice.config.tokens / choice.config.sharers;
       kernel.dynamic_shared_bytes = block.shared_bytes();
       kernel.config = DescribeFields(choice.config);
       kernel.config.emplace_back("cluster", absl::StrCat(choice.cluster));
@@ -145,7 +147,8 @@ absl::StatusOr<LayerPlan> GpuKernels::PlanLayer(const QuantSpec& spec, const Lay
     plan.why_not_packed = std::string(packed.message());
     return plan;
   }
-  for (const ElementType x_type : {ElementType::kBFloat16, ElementType::kFloat16}) {
+  plan.packed_takes_group_scales = Sm90TakesXScales(spec, shape);
+  for (const ElementType x_type : Sm90XTypes(spec)) {
     plan.packed.push_back({x_type, {}});
     GEMMD_ASSIGN_OR_RETURN(plan.packed.back().plan,
                            impl_->PlanPacked(spec, shape, x_type, deadline));
@@ -154,7 +157,8 @@ absl::StatusOr<LayerPlan> GpuKernels::PlanLayer(const QuantSpec& spec, const Lay
 }
 
 const GemmKernel& LayerPlan::DenseKernelFor(const DenseRequest& request) const {
-  const bool any_kernel_does = !request.has_group_scale && !request.batch_invariant;
+  const bool any_kernel_does =
+      request.has_group_scale == packed_takes_group_scales && !request.batch_invariant;
   for (const Packed& candidate : packed) {
     if (any_kernel_does && candidate.x_type == request.x_type &&
         request.m <= candidate.plan.ranges.back().largest_m) {

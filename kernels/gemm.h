@@ -57,6 +57,7 @@ struct LayerPlan {
   GemmPlan dense;    // any request; no ranges when the layer has several experts
   GemmPlan indexed;  // for mixture-of-experts requests
   std::vector<Packed> packed;
+  bool packed_takes_group_scales = false;
   std::string why_not_packed;  // when `packed` is empty
 
   const GemmKernel& DenseKernelFor(const DenseRequest& request) const;

@@ -24,7 +24,7 @@ absl::StatusOr<jit::KernelSource> GemmProgram(const QuantSpec& spec, RowMapping 
 void AddPackedPrograms(const QuantSpec& spec, const LayerShape& shape,
                        const std::string& architecture, std::vector<jit::KernelSource>& programs) {
   if (!SupportsSm90(spec, shape, architecture).ok()) return;
-  for (const ElementType x_type : {ElementType::kBFloat16, ElementType::kFloat16}) {
+  for (const ElementType x_type : Sm90XTypes(spec)) {
     for (const Sm90Choice& choice : ChooseSm90(spec, shape, x_type)) {
       programs.push_back({RenderProgram(choice.config), KernelNameExpression(choice.config),
                           architecture, KernelName(choice.config)});

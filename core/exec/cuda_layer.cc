@@ -63,10 +63,15 @@ absl::Status CopyParts(const CudaGpu& gpu, const Parts& parts, uintptr_t base) {
 }
 
 // Empty when no kernel of the plan reads packed weights.
-PackedWeights Pack(const StandardTensor& tensor, const LayerPlan& plan) {
+PackedWeights Pack(const StandardTensor& tensor, LayerPlan& plan) {
   if (plan.packed.empty()) return {};
-  return PackWeights(tensor.spec, tensor.shape,
-                     {tensor.codes, tensor.scales, tensor.zero_points, tensor.secondary_scales});
+  auto packed =
+      PackWeights(tensor.spec, tensor.shape,
+                  {tensor.codes, tensor.scales, tensor.zero_points, tensor.secondary_scales});
+  if (packed.ok()) return *std::move(packed);
+  plan.packed.clear();
+  plan.why_not_packed = std::string(packed.status().message());
+  return {};
 }
 
 }  // namespace

@@ -40,6 +40,11 @@ struct WeightArgs {
   const float* channel_factor;  // [N], scales per row of w and secondary scales; null = 1
 };
 
+// What the tensor memory accelerator needs to know about a matrix: CUtensorMap, opaque.
+struct alignas(64) TensorMap {
+  uint64_t words[16];
+};
+
 struct GemmArgs {
   WeightArgs weights;
 
@@ -67,6 +72,10 @@ struct GemmArgs {
   const int64_t* row_offsets;   // [E + 1]
   const int64_t* tile_offsets;  // [E + 1]
   uint32_t slots_per_input_row;
+
+  // x in boxes of 128 bytes by the kernel's rows; for kernels that copy x so (launch/x_map.h).
+  uint32_t has_x_map;
+  TensorMap x_map;
 };
 
 }  // namespace gemmd

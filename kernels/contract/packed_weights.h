@@ -1,15 +1,18 @@
 // What    PackedLayout: byte layout of weights for kernels that decode them in registers and feed
 //         them to wgmma as its register operand (device/gemm_sm90.cuh).
-// Shapes  Columns of K come in chunks of 128, rows of N in units of 64. A unit of a chunk is
+// Shapes  A slab is the columns of 128 bytes of a row of x: 64 of 16 bits or 128 of 8 bits. K comes
+//         in chunks of 2 slabs, rows of N in units of 64. A unit of a chunk is
 //           scales       [sets][32 pairs][2]     16 or 32 bits; none when scales are per row
 //           zero points  [sets][32 pairs][2]     1 byte; none when the weights have none
-//           codes        [slabs of 64 columns][128 threads][4 words]
+//           codes        [slabs][planes][...]
 //         units of one chunk follow each other, then the next chunk. The last chunk keeps only the
 //         slabs that K reaches. A set holds one scale per row for scale_step columns of the chunk;
-//         pair p and half h stand for row 16 (p / 8) + p % 8 + 8 h of the unit. Word s of thread t
-//         holds 8 codes of 4 bits of the columns 16 s to 16 s + 15 of its slab: nibble i of half h
-//         is row 16 (t / 32) + t % 32 / 4 + 8 (i % 2), column 2 (t % 4) + h + 8 (i / 2). That is
-//         the order of wgmma's fragment A, and one shift and one mask give two neighbours.
+//         pair p and half h stand for row 16 (p / 8) + p % 8 + 8 h of the unit.
+//         A thread of the warpgroup holds 16 registers of a slab, v = 4 step + i, each of 2 or 4
+//         elements: wgmma's fragment A. The bits of a code are cut into planes of 8, 4, 2 and 1
+//         bits, lowest bits first (6 = 4 + 2). A plane is [vectors][128 threads][up to 4 words]; a
+//         word holds lanes of lane_bits, a lane lane_bits / plane codes. Lanes are the elements of
+//         one register, or with lanes of 4 bits those of two registers.
 // Keys    Padding rows, columns and scales are 0.
 #ifndef GEMMD_KERNELS_CONTRACT_PACKED_WEIGHTS_H_
 #define GEMMD_KERNELS_CONTRACT_PACKED_WEIGHTS_H_
@@ -19,31 +22,41 @@
 namespace gemmd {
 
 struct PackedLayout {
-  static constexpr int kChunkColumns = 128;
-  static constexpr int kSlabColumns = 64;
   static constexpr int kUnitRows = 64;
-  static constexpr int kSlabBytes = kUnitRows * kSlabColumns / 2;
-  static constexpr int kSlabsPerChunk = kChunkColumns / kSlabColumns;
+  static constexpr int kSlabRowBytes = 128;  // of x
+  static constexpr int kSlabsPerChunk = 2;
+  static constexpr int kStepsPerSlab = 4;               // matrix instructions
+  static constexpr int kRegisters = 4 * kStepsPerSlab;  // of a thread and slab
+  static constexpr int kThreads = 128;
 
-  int scale_bytes = 0;             // 0, 2 or 4
-  int scale_step = kChunkColumns;  // columns a set of scales is for: 16, 32, 64 or 128
+  int code_bits = 4;
+  int operand_bits = 16;  // 16 or 8: elements of x and decoded weights
+  int lane_bits = 16;     // operand_bits, or 4
+  int scale_bytes = 0;    // 0, 2 or 4
+  int scale_step = 128;   // columns a set of scales is for: a power of two, at most a chunk
   bool has_zero_points = false;
 
-  constexpr int sets() const { return kChunkColumns / scale_step; }
+  constexpr int slab_columns() const { return kSlabRowBytes * 8 / operand_bits; }
+  constexpr int chunk_columns() const { return kSlabsPerChunk * slab_columns(); }
+  constexpr int step_columns() const { return slab_columns() / kStepsPerSlab; }
+  constexpr int slab_bytes() const { return kUnitRows * slab_columns() * code_bits / 8; }
+
+  constexpr int sets() const { return chunk_columns() / scale_step; }
   constexpr int zero_point_offset() const { return kUnitRows * sets() * scale_bytes; }
   constexpr int code_offset() const {
     return kUnitRows * sets() * (scale_bytes + (has_zero_points ? 1 : 0));
   }
-  constexpr int UnitBytes(int slabs) const { return code_offset() + slabs * kSlabBytes; }
+  constexpr int UnitBytes(int slabs) const { return code_offset() + slabs * slab_bytes(); }
+  constexpr int whole_unit_bytes() const { return UnitBytes(kSlabsPerChunk); }
 
   static constexpr int64_t Units(int64_t n) { return (n + kUnitRows - 1) / kUnitRows; }
-  static constexpr int64_t Chunks(int64_t k) { return (k + kChunkColumns - 1) / kChunkColumns; }
-  static constexpr int SlabsOf(int64_t chunk, int64_t k) {
-    const int64_t left = (k - chunk * kChunkColumns + kSlabColumns - 1) / kSlabColumns;
+  constexpr int64_t Chunks(int64_t k) const { return (k + chunk_columns() - 1) / chunk_columns(); }
+  constexpr int SlabsOf(int64_t chunk, int64_t k) const {
+    const int64_t left = (k - chunk * chunk_columns() + slab_columns() - 1) / slab_columns();
     return left < kSlabsPerChunk ? static_cast<int>(left) : kSlabsPerChunk;
   }
   constexpr int64_t UnitOffset(int64_t chunk, int64_t unit, int64_t n, int64_t k) const {
-    return chunk * Units(n) * UnitBytes(kSlabsPerChunk) + unit * UnitBytes(SlabsOf(chunk, k));
+    return chunk * Units(n) * whole_unit_bytes() + unit * UnitBytes(SlabsOf(chunk, k));
   }
   constexpr int64_t Bytes(int64_t n, int64_t k) const {
     return UnitOffset(Chunks(k) - 1, Units(n), n, k);
@@ -52,17 +65,64 @@ struct PackedLayout {
   // Index of a row's scale or zero point in its set.
   static constexpr int PairIndex(int row) { return (row / 16 * 8 + row % 8) * 2 + row % 16 / 8; }
 
-  struct CodePlace {
-    int word;   // of the unit's codes
-    int shift;  // bits
+  struct Plane {
+    int bits;       // of every code
+    int first_bit;  // of the code
+    int offset;     // words before the plane in its slab
   };
-  static constexpr CodePlace PlaceOf(int row, int column) {
-    const int slab = column / kSlabColumns;
-    const int step = column % kSlabColumns / 16;
-    const int k = column % 16;
-    const int thread = row / 16 * 32 + row % 8 * 4 + k % 8 / 2;
-    const int nibble = row % 16 / 8 + 2 * (k / 8);
-    return {(slab * 128 + thread) * 4 + step, 4 * nibble + 16 * (k % 2)};
+  // The plane that begins with bit `first_bit` of the codes.
+  constexpr Plane PlaneAt(int first_bit) const {
+    int bits = 8;
+    while (bits > code_bits - first_bit) bits /= 2;
+    return {bits, first_bit, WordsOfThread(first_bit) * kThreads};
+  }
+  // Words of 32 bits that `bits` bits of a thread's codes of a slab take.
+  constexpr int WordsOfThread(int bits) const { return bits * 16 / operand_bits; }
+
+  // Where registers' lanes lie: word of the thread's in the plane, and shift of lane 0.
+  struct LanePlace {
+    int word;
+    int shift;
+  };
+  constexpr LanePlace LanesIn(const Plane& plane, int group) const {
+    const int per_word = lane_bits / plane.bits;
+    return {group / per_word, group % per_word * plane.bits};
+  }
+  // Lanes of one word belong to one group: a register, or two with lanes of 4 bits.
+  constexpr int registers_per_group() const { return operand_bits / lane_bits; }
+
+  // Words of a plane are read in vectors of up to 4.
+  constexpr int WordIndex(const Plane& plane, int thread, int word) const {
+    const int words = WordsOfThread(plane.bits);
+    const int vector = words < 4 ? words : 4;
+    return plane.offset + (word / vector * kThreads + thread) * vector + word % vector;
+  }
+
+  // wgmma's fragment A: element (row of the unit, column of the slab).
+  struct FragmentPlace {
+    int thread;
+    int v;  // register
+    int element;
+  };
+  constexpr FragmentPlace FragmentOf(int row, int column) const {
+    const int elements = 32 / operand_bits;
+    const int k = column % step_columns();
+    const int i = row % 16 / 8 + 2 * (k / (4 * elements));
+    return {row / 16 * 32 + row % 8 * 4 + k % (4 * elements) / elements,
+            column / step_columns() * 4 + i, k % elements};
+  }
+
+  struct CodePlace {
+    int word;  // of the slab
+    int shift;
+  };
+  // Place of the bits that `plane` holds of one code.
+  constexpr CodePlace PlaceOf(const Plane& plane, int row, int column) const {
+    const FragmentPlace at = FragmentOf(row, column);
+    const int registers = registers_per_group();
+    const int lane = at.v % registers * (32 / operand_bits) + at.element;
+    const LanePlace lanes = LanesIn(plane, at.v / registers);
+    return {WordIndex(plane, at.thread, lanes.word), lanes.shift + lane * lane_bits};
   }
 };
 

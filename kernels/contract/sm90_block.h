@@ -2,8 +2,9 @@
 // Shapes  row_groups * column_groups math warpgroups: warpgroup g works on the 64 rows g %
 //         row_groups of the block's rows of w, and on chunk g / row_groups of the column_groups
 //         chunks of a stage. Shared memory: activation stages (multiples of 1024 bytes), weight
-//         stages, then the barriers. After the main loop the sums
-//         [column_groups][tokens][sum_stride] float32 lie over the stages.
+//         stages, scales of x [stages][column_groups][2 slabs][tokens] float32, then the barriers.
+//         After the main loop the sums [column_groups][tokens][sum_stride] float32 lie over the
+//         stages.
 #ifndef GEMMD_KERNELS_CONTRACT_SM90_BLOCK_H_
 #define GEMMD_KERNELS_CONTRACT_SM90_BLOCK_H_
 
@@ -18,24 +19,32 @@ struct Sm90Block {
   PackedLayout layout;
   int tokens;         // rows of x in a tile
   int row_groups;     // units of 64 rows of w
-  int column_groups;  // chunks of 128 columns in a stage
+  int column_groups;  // chunks in a stage
   int stages;
+  bool has_x_scales;  // per slab
 
   constexpr int math_groups() const { return row_groups * column_groups; }
   constexpr int math_threads() const { return math_groups() * 128; }
   constexpr int threads() const { return math_threads() + kProducerThreads; }
+  // Of each thread of a math warpgroup.
+  constexpr int math_registers() const {
+    return math_groups() == 4 ? 112 : math_groups() == 3 ? 160 : 224;
+  }
   constexpr int rows() const { return row_groups * PackedLayout::kUnitRows; }
 
-  constexpr int slab_tile_bytes() const { return tokens * 128; }  // 64 columns of 2 bytes
+  constexpr int slab_tile_bytes() const { return tokens * PackedLayout::kSlabRowBytes; }
   constexpr int chunk_tile_bytes() const {
     return PackedLayout::kSlabsPerChunk * slab_tile_bytes();
   }
   constexpr int activation_bytes() const { return column_groups * chunk_tile_bytes(); }
-  constexpr int chunk_bytes() const {
-    return row_groups * layout.UnitBytes(PackedLayout::kSlabsPerChunk);
-  }
+  constexpr int chunk_bytes() const { return row_groups * layout.whole_unit_bytes(); }
   constexpr int weight_bytes() const { return column_groups * chunk_bytes(); }
-  constexpr int stage_bytes() const { return stages * (activation_bytes() + weight_bytes()); }
+  constexpr int x_scale_bytes() const {
+    return has_x_scales ? column_groups * PackedLayout::kSlabsPerChunk * tokens * 4 : 0;
+  }
+  constexpr int weight_offset() const { return stages * activation_bytes(); }
+  constexpr int x_scale_offset() const { return weight_offset() + stages * weight_bytes(); }
+  constexpr int stage_bytes() const { return x_scale_offset() + stages * x_scale_bytes(); }
 
   constexpr int sum_stride() const { return rows() + 4; }  // a warp's stores meet 32 banks
   constexpr int sum_floats() const { return tokens * sum_stride(); }

@@ -1,46 +1,96 @@
 // What    Copies the columns of one stage of the activation rows of a tile into shared memory.
-// Shapes  Stage: [chunk][2 slabs of 64 columns][kTokens rows][128 bytes], 16-byte vector v of row r
-//         at v ^ (r % 8): the layout of ptx::SwizzledTileDescriptor. Rows and columns outside x are
-//         zeros.
-// Sync    Each producer thread gives `full` one arrival.
+// Shapes  Stage: [chunk][2 slabs of 128 bytes a row][kTokens rows][128 bytes], 16-byte vector v of
+//         row r at v ^ (r % 8): the layout of ptx::SwizzledTileDescriptor. Scales of x:
+//         [chunk][2 slabs][kTokens] float32. Rows and columns outside x are zeros.
+// Sync    MappedActivationsSm90: one thread; bytes only, no arrival. ActivationTileSm90: each
+//         producer thread gives `full` one arrival.
 #ifndef GEMMD_KERNELS_DEVICE_ACTIVATION_TILE_SM90_CUH_
 #define GEMMD_KERNELS_DEVICE_ACTIVATION_TILE_SM90_CUH_
 
 #include "kernels/contract/gemm_args.h"
 #include "kernels/device/ptx/async_copy.cuh"
 #include "kernels/device/ptx/mbarrier.cuh"
+#include "kernels/device/ptx/tensor_copy.cuh"
 #include "kernels/device/sm90_tile.cuh"
 
 namespace gemmd::device {
 
+// The blocks of a cluster that work on the same rows of x and the same columns: `sharers` of them, each
+// copies its part of the rows to all.
+template <class Config>
+struct SharersSm90 {
+  uint32_t first_rank;
+  uint32_t index;  // of this block
+
+  __device__ uint32_t ranks() const { return ((1u << Config::kSharers) - 1) << first_rank; }
+};
+
+// By the tensor memory accelerator.
+template <class Config>
+struct MappedActivationsSm90 {
+  using Tile = Sm90Tile<Config>;
+  static constexpr int kRows = Config::kTokens / Config::kSharers;
+  static constexpr uint32_t kBytes = Tile::kActivationBytes;  // that come to each block
+  static_assert(kRows % 8 == 0, "a part is whole swizzle atoms");
+
+  const TensorMap* map;
+  int32_t first_row;  // of this block's part
+  SharersSm90<Config> sharers;
+
+  __device__ static MappedActivationsSm90 Of(const GemmArgs& args, int64_t first_token,
+                                             const SharersSm90<Config>& sharers) {
+    return {&args.x_map,
+            static_cast<int32_t>(first_token) + static_cast<int32_t>(sharers.index) * kRows,
+            sharers};
+  }
+
+  __device__ void Start(int32_t first_chunk, uint32_t stage, uint32_t full) const {
+    uint32_t to = stage + sharers.index * (kRows * PackedLayout::kSlabRowBytes);
+    int32_t column = first_chunk * Tile::kChunkColumns;
+    GEMMD_UNROLL
+    for (int slab = 0; slab < Config::kColumnGroups * PackedLayout::kSlabsPerChunk; ++slab) {
+      if constexpr (Config::kSharers == 1) {
+        ptx::TensorCopy2d(to, map, column, first_row, full);
+      } else {
+        ptx::TensorCopy2dMulticast(to, map, column, first_row, full, sharers.ranks());
+      }
+      to += Tile::kSlabTileBytes;
+      column += Tile::Layout().slab_columns();
+    }
+  }
+};
+
+// By the threads, 16 bytes each: any alignment.
 template <class Config>
 struct ActivationTileSm90 {
   using Tile = Sm90Tile<Config>;
-  static constexpr int kVectorElements = 8;
-  static constexpr int kVectorsPerRow = PackedLayout::kChunkColumns / kVectorElements;
-  static constexpr int kRowsPerPass = 8;  // so that a thread's place in the swizzle stays the same
-  static_assert(kVectorsPerRow * kRowsPerPass == Tile::kProducerThreads, "one vector a thread");
+  static constexpr int kVectorBytes = 16;
+  static constexpr int kChunkRowBytes = PackedLayout::kSlabsPerChunk * PackedLayout::kSlabRowBytes;
+  static constexpr int kVectorsPerRow = kChunkRowBytes / kVectorBytes;
+  static constexpr int kRowsPerPass = Tile::kProducerThreads / kVectorsPerRow;
+  static_assert(kRowsPerPass == 8 && Config::kTokens % kRowsPerPass == 0,
+                "a thread's swizzle is the same in every pass");
 
-  const uint16_t* x;         // the thread's first vector of chunk 0
-  const uint16_t* anywhere;  // in x: where copies of no element point
-  int64_t pass_stride;
-  int rows;         // of the tile, from the thread's first row on
-  int32_t columns;  // of x, from the thread's vector on
+  const char* x;         // of the thread's first row and vector
+  const char* anywhere;  // in x: where copies of no element point
+  int64_t pass_stride;   // bytes
+  int rows;              // of the tile, from the thread's first row on
+  int32_t row_bytes;     // of x, from the thread's vector on
   uint32_t stage_offset;
   bool is_aligned;  // every row starts at a multiple of 16 bytes
 
   __device__ static ActivationTileSm90 Of(const GemmArgs& args, int64_t first_row, int thread) {
-    const auto* x = static_cast<const uint16_t*>(args.x) + first_row * args.x_row_stride;
-    const uint64_t bits =
-        reinterpret_cast<uint64_t>(x) | static_cast<uint64_t>(args.x_row_stride) * 2;
+    const int64_t stride = args.x_row_stride * Tile::kXBytes;
+    const char* x = static_cast<const char*>(args.x) + first_row * stride;
+    const uint64_t bits = reinterpret_cast<uint64_t>(x) | static_cast<uint64_t>(stride);
     const int vector = thread % kVectorsPerRow;
     const int row = thread / kVectorsPerRow;
     const int64_t left = Min<int64_t>(args.m - first_row, Config::kTokens);
-    return {x + row * args.x_row_stride + vector * kVectorElements,
+    return {x + row * stride + vector * kVectorBytes,
             x,
-            args.x_row_stride * kRowsPerPass,
+            stride * kRowsPerPass,
             static_cast<int>(left) - row,
-            args.weights.k - vector * kVectorElements,
+            args.weights.k * Tile::kXBytes - vector * kVectorBytes,
             static_cast<uint32_t>(vector / 8 * Tile::kSlabTileBytes + row * 128 +
                                   ((vector % 8 ^ row) << 4)),
             (bits & 15) == 0};
@@ -48,27 +98,26 @@ struct ActivationTileSm90 {
 
   __device__ void Load(int32_t first_chunk, uint32_t stage, uint32_t full) const {
     if (is_aligned) {
-      ForEachVector(first_chunk, stage, [](uint32_t to, const uint16_t* from, int count) {
-        ptx::Copy16(to, from, count * 2);
-      });
+      ForEachVector(first_chunk, stage,
+                    [](uint32_t to, const char* from, int bytes) { ptx::Copy16(to, from, bytes); });
       ptx::MbarrierArriveAfterCopies(full);
     } else {
       ForEachVector(first_chunk, stage, StoreElements);
       ptx::AsyncProxyFence();
-      ptx::MbarrierArrive(full);
+      ptx::MbarrierArriveAfterCopies(full);  // the scales' copies
     }
   }
 
  private:
-  // copy(to, from, count): `count` elements are inside x, the others become zeros.
+  // copy(to, from, bytes): `bytes` bytes are inside x, the others become zeros.
   template <typename Copy>
   __device__ void ForEachVector(int32_t first_chunk, uint32_t stage, Copy copy) const {
     uint32_t to = stage + stage_offset;
     GEMMD_UNROLL
     for (int c = 0; c < Config::kColumnGroups; ++c, to += Tile::kChunkTileBytes) {
-      const int32_t first_column = (first_chunk + c) * PackedLayout::kChunkColumns;
-      const int32_t left = Min<int32_t>(columns - first_column, kVectorElements);
-      const uint16_t* from = x + first_column;
+      const int32_t first_byte = (first_chunk + c) * kChunkRowBytes;
+      const int32_t left = Min<int32_t>(row_bytes - first_byte, kVectorBytes);
+      const char* from = x + first_byte;
       GEMMD_UNROLL
       for (int row = 0; row < Config::kTokens; row += kRowsPerPass) {
         const bool is_inside = left > 0 && row < rows;
@@ -78,13 +127,53 @@ struct ActivationTileSm90 {
     }
   }
 
-  __device__ static void StoreElements(uint32_t to, const uint16_t* from, int count) {
+  __device__ static void StoreElements(uint32_t to, const char* from, int bytes) {
     uint32_t words[4] = {};
     GEMMD_UNROLL
-    for (int i = 0; i < kVectorElements; ++i) {
-      if (i < count) words[i / 2] |= static_cast<uint32_t>(from[i]) << (i % 2 * 16);
+    for (int i = 0; i < kVectorBytes; i += Tile::kXBytes) {
+      if (i < bytes) words[i / 4] |= Element(from + i) << (i % 4 * 8);
     }
     ptx::StoreShared16(to, words);
+  }
+  __device__ static uint32_t Element(const char* from) {
+    if constexpr (Tile::kXBytes == 2) {
+      return *reinterpret_cast<const uint16_t*>(from);
+    } else {
+      return *reinterpret_cast<const uint8_t*>(from);
+    }
+  }
+};
+
+// Scales of x per row and 128 columns, or multiples of them.
+template <class Config>
+struct XScaleTileSm90 {
+  using Tile = Sm90Tile<Config>;
+  static constexpr int kSlabs = PackedLayout::kSlabsPerChunk;
+  static constexpr int kSlabColumns = Tile::Layout().slab_columns();
+
+  const float* scales;  // of the tile's first row
+  int64_t row_stride;
+  int32_t slabs_per_scale;
+  int32_t slabs;  // that K reaches
+  int rows;
+
+  __device__ static XScaleTileSm90 Of(const GemmArgs& args, int64_t first_row) {
+    return {args.group_scale + first_row * args.group_scale_stride, args.group_scale_stride,
+            args.group_scale_columns / kSlabColumns,
+            (args.weights.k + kSlabColumns - 1) / kSlabColumns,
+            static_cast<int>(Min<int64_t>(args.m - first_row, Config::kTokens))};
+  }
+
+  // The thread's arrival must come after these copies.
+  __device__ void Load(int32_t first_chunk, uint32_t stage, int thread) const {
+    constexpr int kCount = Config::kColumnGroups * kSlabs * Config::kTokens;
+    for (int i = thread; i < kCount; i += Tile::kProducerThreads) {
+      const int row = i % Config::kTokens;
+      const int32_t slab = first_chunk * kSlabs + i / Config::kTokens;
+      const bool is_inside = row < rows && slab < slabs;
+      const float* from = is_inside ? scales + row * row_stride + slab / slabs_per_scale : scales;
+      ptx::Copy4(stage + i * 4, from, is_inside ? 4 : 0);
+    }
   }
 };
 

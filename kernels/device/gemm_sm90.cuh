@@ -1,13 +1,14 @@
 // What    y = x * w^T for weights decoded in registers, on SM90: weights are wgmma's register
 //         operand (64 rows of w a step), up to kTokens rows of x its shared-memory operand.
-// Shapes  Grid: x = blocks of kRows rows of w, times the blocks of a cluster; y = tiles of kTokens
-//         rows of x. Cluster: along x; block r of a cluster takes stages r, r + size, ... of K.
-//         Threads: the math warpgroups of device/sm90_tile.cuh, then one that copies. Weights:
-//         contract/packed_weights.h.
+// Shapes  Grid: x = tiles of kRows rows of w, times the parts of K; y = as many as x has tiles of
+//         kTokens rows; TilePlaceSm90 says which block works on which.
+//         Cluster, along x: kSharers neighbouring tiles that share the tile of x, times the parts
+//         of K; part p takes stages p, p + parts, ... Threads: the math warpgroups of
+//         device/sm90_tile.cuh, then one that copies. Weights: contract/packed_weights.h.
 // Keys    Scales multiply sums of scale_step columns in float32; such sums are added in the order
-//         of K, then over the cluster in the order of ranks: every run gives the same bits.
-// Sync    full[stage]: bulk copy of weights and every producer thread's activations. empty[stage]:
-//         one arrival per math warp.
+//         of K, then over the parts in their order: every run gives the same bits.
+// Sync    full[stage]: bulk copies of weights and x and, where threads copy x or its scales, every
+//         producer thread. empty[stage]: one arrival per math warp of every block that shares x.
 #ifndef GEMMD_KERNELS_DEVICE_GEMM_SM90_CUH_
 #define GEMMD_KERNELS_DEVICE_GEMM_SM90_CUH_
 
@@ -27,57 +28,176 @@ struct StageRangeSm90 {
   int32_t step;
 };
 
+// Which tiles a cluster works on: of w, counted in clusters, and of x. Blocks that run at the same time
+// should share both, so the tiles of x go first, kTilesPerGroup at a time.
+struct TilePlaceSm90 {
+  static constexpr uint32_t kTilesPerGroup = 8;
+
+  uint32_t cluster;
+  uint32_t token_tile;
+
+  // `clusters` lie side by side along x of the grid.
+  __device__ static TilePlaceSm90 Of(uint32_t cluster, uint32_t clusters, uint32_t row,
+                                     uint32_t rows) {
+    if (rows == 1) return {cluster, 0};
+    const uint64_t index = static_cast<uint64_t>(row) * clusters + cluster;
+    const uint64_t per_group = static_cast<uint64_t>(clusters) * kTilesPerGroup;
+    const auto first = static_cast<uint32_t>(index / per_group) * kTilesPerGroup;
+    const auto within = static_cast<uint32_t>(index % per_group);
+    const uint32_t height = Min(kTilesPerGroup, rows - first);
+    return {within / height, first + within % height};
+  }
+};
+
+// Which block of its cluster a block is.
 template <class Config>
-__device__ __forceinline__ void ProduceSm90(const GemmArgs& args, StageRingSm90<Config> ring,
-                                            int32_t tile, int64_t first_token, StageRangeSm90 range,
-                                            int thread) {
+struct ClusterPlaceSm90 {
+  uint32_t sharer;
+  uint32_t part;
+  uint32_t parts;
+
+  __device__ static ClusterPlaceSm90 Mine() {
+    const uint32_t rank = ptx::ClusterRank();
+    return {rank % Config::kSharers, rank / Config::kSharers,
+            ptx::ClusterSize() / Config::kSharers};
+  }
+  __device__ uint32_t blocks() const { return parts * Config::kSharers; }
+  __device__ uint32_t first_rank() const { return part * Config::kSharers; }
+  __device__ StageRangeSm90 range() const {
+    return {static_cast<int32_t>(part), static_cast<int32_t>(parts)};
+  }
+};
+
+// Threads that arrive at a stage's full barrier beside the one that starts bulk copies.
+template <class Config>
+__device__ int ProducersSm90(const GemmArgs& args) {
+  return args.has_x_map != 0 && !Config::kHasXScales ? 0 : Sm90Tile<Config>::kProducerThreads;
+}
+
+// x comes by the tensor memory accelerator.
+template <class Config>
+__device__ __forceinline__ void ProduceMappedSm90(const GemmArgs& args, StageRingSm90<Config> ring,
+                                                  int32_t tile, int64_t first_token,
+                                                  const ClusterPlaceSm90<Config>& place,
+                                                  int thread) {
+  const int warp = __shfl_sync(0xffffffffu, thread / 32, 0);
+  if (!Config::kHasXScales && warp != 0) return;
+  using Activations = MappedActivationsSm90<Config>;
+  const auto weights = WeightCopySm90<Config>::Of(args, tile, gridDim.y == 1);
+  const auto activations = Activations::Of(args, first_token, {place.first_rank(), place.sharer});
+  const auto x_scales = XScaleTileSm90<Config>::Of(args, first_token);
+  const auto chunks = static_cast<int32_t>(Sm90Tile<Config>::Layout().Chunks(args.weights.k));
+  const StageRangeSm90 range = place.range();
+  int32_t chunk = range.first * Config::kColumnGroups;
+  GEMMD_NO_UNROLL
+  for (; chunk < chunks; chunk += range.step * Config::kColumnGroups, ring.Advance()) {
+    ring.WaitEmpty();
+    if (warp == 0 && ptx::ElectOne()) {
+      weights.Start(chunk, ring.weights(), ring.full(), Activations::kBytes);
+      activations.Start(chunk, ring.activations(), ring.full());
+    }
+    if constexpr (Config::kHasXScales) {
+      x_scales.Load(chunk, ring.x_scales(), thread);
+      ptx::MbarrierArriveAfterCopies(ring.full());
+    }
+  }
+}
+
+// The threads copy x: for rows that the accelerator cannot address.
+template <class Config>
+__device__ __forceinline__ void ProduceCopiedSm90(const GemmArgs& args, StageRingSm90<Config> ring,
+                                                  int32_t tile, int64_t first_token,
+                                                  StageRangeSm90 range, int thread) {
   const auto weights = WeightCopySm90<Config>::Of(args, tile, gridDim.y == 1);
   const auto activations = ActivationTileSm90<Config>::Of(args, first_token, thread);
-  const auto chunks = static_cast<int32_t>(PackedLayout::Chunks(args.weights.k));
+  const auto x_scales = XScaleTileSm90<Config>::Of(args, first_token);
+  const auto chunks = static_cast<int32_t>(Sm90Tile<Config>::Layout().Chunks(args.weights.k));
   int32_t chunk = range.first * Config::kColumnGroups;
   for (; chunk < chunks; chunk += range.step * Config::kColumnGroups, ring.Advance()) {
     ring.WaitEmpty();
-    if (thread == 0) weights.Start(chunk, ring.weights(), ring.full());
+    if (thread == 0) weights.Start(chunk, ring.weights(), ring.full(), 0);
+    if constexpr (Config::kHasXScales) x_scales.Load(chunk, ring.x_scales(), thread);
     activations.Load(chunk, ring.activations(), ring.full());
   }
 }
 
+// Where one warpgroup's chunk lies in a stage.
+template <class Config>
+struct ChunkPlaceSm90 {
+  using Tile = Sm90Tile<Config>;
+  int column_group;
+  int row_group;
+  int first_token;  // of the thread, in fragment D
+  int32_t last;     // chunk of K
+  int last_slabs;
+
+  __device__ typename GroupProductSm90<Config>::Chunk In(const StageRingSm90<Config>& ring,
+                                                         int32_t chunk) const {
+    const bool is_whole = chunk != last || last_slabs == PackedLayout::kSlabsPerChunk;
+    const int unit_bytes = is_whole ? Tile::kUnitBytes : Tile::Layout().UnitBytes(1);
+    return {ring.weight_bytes() + column_group * Tile::kChunkBytes + row_group * unit_bytes,
+            ring.activations() + column_group * Tile::kChunkTileBytes,
+            ring.x_scale_floats() + column_group * PackedLayout::kSlabsPerChunk * Config::kTokens +
+                first_token,
+            is_whole};
+  }
+};
+
+// The next chunk of one warpgroup, for GroupProductSm90.
+template <class Config>
+struct NextChunkSm90 {
+  const StageRingSm90<Config>& ring;
+  const ChunkPlaceSm90<Config>& place;
+  int32_t index;
+  int lane;
+  bool x_by_ordinary_copies;
+  WeightUnitSm90<Config>& unit;
+  typename GroupProductSm90<Config>::Chunk& chunk;
+
+  __device__ void Wait() const {
+    ring.WaitFull(x_by_ordinary_copies);
+    chunk = place.In(ring, index);
+    unit.LoadScales(chunk.unit, lane);
+  }
+  __device__ void LoadCodes() const { unit.LoadCodes(chunk.unit, lane, chunk.has_second_slab); }
+};
+
 // The chunks of one warpgroup. The next chunk's codes are read and decoded under this one's wgmma.
 template <class Config>
 __device__ __forceinline__ void MultiplySm90(const GemmArgs& args, StageRingSm90<Config> ring,
-                                             StageRangeSm90 range, int thread,
+                                             const ClusterPlaceSm90<Config>& block, int thread,
                                              GroupProductSm90<Config>& product) {
   using Tile = Sm90Tile<Config>;
   // The same for the whole warp: descriptors then live in uniform registers.
   const int group = __shfl_sync(0xffffffffu, thread / 128, 0);
-  const int column_group = group / Config::kRowGroups;
-  const int row_group = group % Config::kRowGroups;
   const int lane = thread % 128;
-  const bool is_first_of_warp = thread % 32 == 0;
-  const auto last = static_cast<int32_t>(PackedLayout::Chunks(args.weights.k)) - 1;
-  const int last_bytes = Tile::Layout().UnitBytes(PackedLayout::SlabsOf(last, args.weights.k));
+  const bool x_by_ordinary_copies = args.has_x_map == 0;
+  const StageRangeSm90 range = block.range();
+  const auto last = static_cast<int32_t>(Tile::Layout().Chunks(args.weights.k)) - 1;
+  const ChunkPlaceSm90<Config> place = {group / Config::kRowGroups, group % Config::kRowGroups,
+                                        thread % 4 * 2, last,
+                                        Tile::Layout().SlabsOf(last, args.weights.k)};
   const int32_t step = range.step * Config::kColumnGroups;
-  int32_t chunk = range.first * Config::kColumnGroups + column_group;
-  const uint32_t tile = column_group * Tile::kChunkTileBytes;
+  int32_t index = range.first * Config::kColumnGroups + place.column_group;
 
   WeightUnitSm90<Config> unit;
-  const auto load = [&] {
-    ring.WaitFull();
-    const int unit_bytes = chunk == last ? last_bytes : Tile::kUnitBytes;
-    unit.Load(ring.weight_bytes() + column_group * Tile::kChunkBytes + row_group * unit_bytes,
-              lane);
-  };
+  typename GroupProductSm90<Config>::Chunk chunk;
   product.Clear();
-  if (chunk > last) return;
-  load();
-  unit.DecodeSlab(0, product.a[0]);
+  if (index > last) return;
+  const auto next = [&] {
+    return NextChunkSm90<Config>{ring, place, index, lane, x_by_ordinary_copies, unit, chunk};
+  };
+  next().Wait();
+  next().LoadCodes();
+  unit.Decode(0, product.a[0]);
   for (;;) {
     const StageRingSm90<Config> current = ring;
+    const auto current_chunk = chunk;
     ring.Advance();
-    chunk += step;
-    const bool has_next = chunk <= last;
-    product.Multiply(unit, current.activations() + tile, has_next, load);
-    current.ArriveEmpty(is_first_of_warp);
+    index += step;
+    const bool has_next = index <= last;
+    product.Multiply(unit, current_chunk, lane, has_next, next());
+    current.ArriveEmpty(lane % 32, block.first_rank());
     if (!has_next) break;
   }
 }
@@ -88,35 +208,50 @@ __global__ void __launch_bounds__(Sm90Tile<Config>::kThreads, 1)
   using Tile = Sm90Tile<Config>;
   using Sum = ClusterSumSm90<Config>;
   extern __shared__ __align__(1024) char shared[];
-  const uint32_t rank = ptx::ClusterRank();
-  const uint32_t blocks = ptx::ClusterSize();
-  const auto tile = static_cast<int32_t>(blockIdx.x / blocks);
-  const int64_t first_token = static_cast<int64_t>(blockIdx.y) * Config::kTokens;
-  const StageRangeSm90 range = {static_cast<int32_t>(rank), static_cast<int32_t>(blocks)};
+  const auto place = ClusterPlaceSm90<Config>::Mine();
+  const TilePlaceSm90 tiles = TilePlaceSm90::Of(blockIdx.x / place.blocks(),
+                                                gridDim.x / place.blocks(), blockIdx.y, gridDim.y);
+  const auto tile = static_cast<int32_t>(tiles.cluster * Config::kSharers + place.sharer);
+  const int64_t first_token = static_cast<int64_t>(tiles.token_tile) * Config::kTokens;
   const int thread = threadIdx.x;
 
   StageRingSm90<Config> ring(shared);
-  if (thread == 0) ring.Init();
+  if (thread == 0) ring.Init(ProducersSm90<Config>(args));
   __syncthreads();
+  if constexpr (Config::kSharers > 1) {  // others write into this block's stages
+    ptx::ClusterArriveRelaxed();
+    ptx::ClusterWait();
+  }
 
   if (thread >= Tile::kMathThreads) {
     ptx::LowerRegisters<Tile::kProducerRegisters>();
-    ProduceSm90<Config>(args, ring, tile, first_token, range, thread - Tile::kMathThreads);
+    const int producer = thread - Tile::kMathThreads;
+    if (args.has_x_map != 0) {
+      ptx::PrefetchTensorMap(&args.x_map);
+      ProduceMappedSm90<Config>(args, ring, tile, first_token, place, producer);
+    } else {
+      ProduceCopiedSm90<Config>(args, ring, tile, first_token, place.range(), producer);
+    }
     __syncwarp();
     ptx::NamedBarrierArrive<1, Tile::kThreads>();
   } else {
     ptx::RaiseRegisters<Tile::kMathRegisters>();
     GroupProductSm90<Config> product;
-    MultiplySm90<Config>(args, ring, range, thread, product);
+    MultiplySm90<Config>(args, ring, place, thread, product);
     ptx::NamedBarrier<1, Tile::kThreads>();  // the sums lie where the stages were
     auto* const sums = reinterpret_cast<float*>(shared);
     Sum::Put(sums, thread / 128, thread % 128, product.sum);
-    ptx::ClusterArrive();
-    ptx::ClusterWait();
-    Sum::Store(args, ptx::SharedAddress(sums), first_token, tile * Tile::kRows, rank, blocks,
-               thread);
+    if (place.parts > 1) {
+      ptx::ClusterArrive();
+      ptx::ClusterWait();
+    } else {
+      ptx::NamedBarrier<2, Tile::kMathThreads>();
+    }
+    Sum::Store(args, ptx::SharedAddress(sums), first_token, tile * Tile::kRows, place.sharer,
+               place.part, place.parts, thread);
+    if (place.blocks() == 1) return;
     __syncwarp();
-    ptx::ClusterArrive();
+    ptx::ClusterArriveRelaxed();  // others read this block's sums, and arrive at its barriers
     ptx::ClusterWait();
   }
 }

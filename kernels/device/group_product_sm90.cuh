@@ -1,18 +1,29 @@
-// What    Sums of one warpgroup over its chunks: decode, wgmma over scale_step columns from zero,
-//         then sum += scale * partial sum in float32.
-// Shapes  sum: fragment D of ptx::WgmmaM64K16.
-// Sync    Multiply is called with the unit and the first slab's registers ready; while the matrix
-//         unit works it decodes the second slab and calls `ahead`, which may prepare the next
-//         chunk's first slab once `WgmmaWait` allows. Returns with nothing in flight.
+// What    Sums of one warpgroup over its chunks: decode, wgmma over the columns of one scale from
+//         zero, then sum += scale * partial sum in float32.
+// Shapes  sum: fragment D of ptx::WgmmaM64K16. Integers whose scales come last stay integers.
+// Sync    Multiply is called with the unit's scales and the first slab's registers ready; while the
+//         matrix unit works it decodes the second slab, and loads the next chunk's scales and codes
+//         (`next`: Wait, then LoadCodes). Returns with nothing in flight.
 #ifndef GEMMD_KERNELS_DEVICE_GROUP_PRODUCT_SM90_CUH_
 #define GEMMD_KERNELS_DEVICE_GROUP_PRODUCT_SM90_CUH_
 
 #include "kernels/device/ptx/wgmma_m64k16.cuh"
+#include "kernels/device/ptx/wgmma_m64k32.cuh"
 #include "kernels/device/ptx/wgmma_sync.cuh"
 #include "kernels/device/sm90_tile.cuh"
 #include "kernels/device/weight_unit_sm90.cuh"
 
 namespace gemmd::device {
+
+// Type of the matrix unit's sums.
+template <bool kIsInteger>
+struct AccumulatorSm90 {
+  using Type = float;
+};
+template <>
+struct AccumulatorSm90<true> {
+  using Type = int32_t;
+};
 
 template <class Config>
 struct GroupProductSm90 {
@@ -20,12 +31,24 @@ struct GroupProductSm90 {
   using Unit = WeightUnitSm90<Config>;
   static constexpr int kFloats = Config::kTokens / 2;
   static constexpr int kSlabs = PackedLayout::kSlabsPerChunk;
-  static constexpr int kSteps = Unit::kStepsPerSlab;
-  static constexpr int kStepsPerSet = Config::kScaleStep / 16;
-  static constexpr bool kOneSet = kStepsPerSet == kSlabs * kSteps;
-  static constexpr int kStepsPerBatch = kStepsPerSet < kSteps ? kStepsPerSet : kSteps;
+  static constexpr int kSteps = PackedLayout::kStepsPerSlab;
+  static constexpr int kStepsPerChunk = kSlabs * kSteps;
 
-  float sum[kFloats];
+  // Instructions whose sum has one factor.
+  static constexpr int kStepsPerScale =
+      Config::kScaleOnWeights ? kStepsPerChunk : Config::kScaleStep / Tile::Layout().step_columns();
+  static constexpr int kStepsPerSum =
+      Config::kHasXScales ? Min(kStepsPerScale, kSteps) : kStepsPerScale;
+  static constexpr int kStepsPerBatch = Min(kStepsPerSum, kSteps);
+  static constexpr bool kOneSum = kStepsPerSum == kStepsPerChunk;
+
+  static constexpr bool kIsInteger = Tile::Operand().is_int8();
+  static constexpr bool kKeepsInteger =
+      kIsInteger && Config::kGroupScale == kNoFormat && !Config::kHasXScales;
+  using Partial = typename AccumulatorSm90<kIsInteger>::Type;
+  using Sum = typename AccumulatorSm90<kKeepsInteger>::Type;
+
+  Sum sum[kFloats];
   uint32_t a[kSlabs][kSteps][4];
 
   __device__ void Clear() {
@@ -33,59 +56,138 @@ struct GroupProductSm90 {
     for (int i = 0; i < kFloats; ++i) sum[i] = 0;
   }
 
-  // `activations`: the chunk's tile. `prefetch` loads the next chunk's unit; then its first slab is decoded
-  // when `has_next`.
-  template <typename Prefetch>
-  __device__ void Multiply(Unit& unit, uint32_t activations, bool has_next, Prefetch prefetch) {
-    float partial[kFloats];
-    float scales[Unit::kSets][2];
-    GEMMD_UNROLL
-    for (int set = 0; set < Unit::kSets; ++set) {
-      scales[set][0] = unit.scales[set][0];
-      scales[set][1] = unit.scales[set][1];
-    }
-    if constexpr (kOneSet) {
-      Start(activations, 0, 0, kSteps, partial);
-      unit.DecodeSlab(1, a[1]);
-      Start(activations, 1, 0, kSteps, partial);
-      if (has_next) {
-        prefetch();
-        ptx::WgmmaWait<1>();
-        unit.DecodeSlab(0, a[0]);
-      }
-      ptx::WgmmaWait<0>();
-      Promote(scales[0], partial);
+  // The chunk in shared memory.
+  struct Chunk {
+    const char* unit;
+    uint32_t activations;
+    const float* x_scales;  // of the thread's first token, per slab [kTokens]
+    bool has_second_slab;
+  };
+
+  template <class Next>
+  __device__ void Multiply(Unit& unit, const Chunk& chunk, int thread, bool has_next, Next next) {
+    if constexpr (Unit::kIsDirect) unit.LoadSecondSlab(chunk.unit, thread, chunk.has_second_slab);
+    if constexpr (kKeepsInteger) {
+      MultiplyInOneSum(unit, chunk, has_next, next, sum);
+    } else if constexpr (kOneSum) {
+      Partial partial[kFloats];
+      const float scales[2] = {unit.SumScale(0, 0), unit.SumScale(0, 1)};
+      MultiplyInOneSum(unit, chunk, has_next, next, partial);
+      Promote(scales, nullptr, partial);
     } else {
-      unit.DecodeSlab(1, a[1]);
-      if (has_next) prefetch();
-      GEMMD_UNROLL
-      for (int step = 0; step < kSlabs * kSteps; step += kStepsPerBatch) {
-        Start(activations, step / kSteps, step % kSteps, kStepsPerBatch, partial);
-        ptx::WgmmaWait<0>();
-        Promote(scales[step / kStepsPerSet], partial);
-      }
-      if (has_next) unit.DecodeSlab(0, a[0]);
+      MultiplyInSums(unit, chunk, has_next, next);
     }
   }
 
  private:
-  // Starts `count` instructions of a slab as one group; the first of a set starts from zero.
-  __device__ void Start(uint32_t activations, int slab, int step, int count,
-                        float (&partial)[kFloats]) {
-    const uint64_t b = ptx::SwizzledTileDescriptor(activations + slab * Tile::kSlabTileBytes);
+  template <class Next>
+  __device__ void MultiplyInOneSum(Unit& unit, const Chunk& chunk, bool has_next, Next next,
+                                   Partial (&partial)[kFloats]) {
+    Start(chunk, 0, 0, kSteps, partial);
+    unit.Decode(1, a[1]);
+    Start(chunk, 1, 0, kSteps, partial);
+    if (has_next) {
+      next.Wait();
+      // Codes that are operands as they are go straight to the registers that wgmma reads.
+      if constexpr (!Unit::kIsDirect) next.LoadCodes();
+      ptx::WgmmaWait<1>();
+      if constexpr (Unit::kIsDirect) next.LoadCodes();
+      unit.Decode(0, a[0]);
+    }
+    Finish(partial);
+  }
+
+  template <class Next>
+  __device__ void MultiplyInSums(Unit& unit, const Chunk& chunk, bool has_next, Next next) {
+    Partial partial[kFloats];
+    float scales[Unit::kSets][2];
+    GEMMD_UNROLL
+    for (int set = 0; set < Unit::kSets; ++set) {
+      scales[set][0] = unit.SumScale(set, 0);
+      scales[set][1] = unit.SumScale(set, 1);
+    }
+    unit.Decode(1, a[1]);
+    if (has_next) {
+      next.Wait();
+      next.LoadCodes();
+    }
+    GEMMD_UNROLL
+    for (int step = 0; step < kStepsPerChunk; step += kStepsPerBatch) {
+      Start(chunk, step / kSteps, step % kSteps, kStepsPerBatch, partial);
+      Finish(partial);
+      if ((step + kStepsPerBatch) % kStepsPerSum != 0) continue;
+      const float* x_scales = chunk.x_scales + step / kSteps * Config::kTokens;
+      Promote(scales[Config::kScaleOnWeights ? 0 : step / kStepsPerScale], x_scales, partial);
+    }
+    if (has_next) unit.Decode(0, a[0]);
+  }
+
+  // Starts `count` instructions of a slab as one group; the first of a sum starts from zero.
+  __device__ void Start(const Chunk& chunk, int slab, int step, int count,
+                        Partial (&partial)[kFloats]) {
+    const uint64_t b = ptx::SwizzledTileDescriptor(chunk.activations + slab * Tile::kSlabTileBytes);
+    const bool starts = (slab * kSteps + step) % kStepsPerSum == 0;
+    if constexpr (kIsInteger && !kKeepsInteger) {
+      if (starts) StartFromMagic(partial);
+    }
+    GEMMD_UNROLL
+    for (int s = step; s < step + count; ++s) {
+      GEMMD_UNROLL
+      for (int i = 0; i < 4; ++i) ptx::PinRegister(a[slab][s][i]);
+    }
     ptx::WgmmaFence();
     GEMMD_UNROLL
     for (int s = step; s < step + count; ++s) {
-      const bool is_first = (slab * kSteps + s) % kStepsPerSet == 0;
-      ptx::WgmmaM64K16<Config::kXType, Config::kTokens>(
-          partial, a[slab][s], b + s * ptx::kDescriptorStep, is_first ? 0 : 1);
+      const bool from_zero = !kIsInteger && s == step && starts;
+      MultiplyStep(a[slab][s], b + s * ptx::kDescriptorStep, from_zero ? 0 : 1, partial);
     }
     ptx::WgmmaCommit();
   }
 
-  __device__ void Promote(const float (&scales)[2], const float (&partial)[kFloats]) {
+  __device__ static void Finish(Partial (&partial)[kFloats]) {
+    ptx::WgmmaWait<0>();
     GEMMD_UNROLL
-    for (int i = 0; i < kFloats; ++i) sum[i] += scales[i % 4 / 2] * partial[i];
+    for (int i = 0; i < kFloats; ++i) ptx::PinRegister(partial[i]);
+  }
+
+  __device__ static void MultiplyStep(const uint32_t (&a)[4], uint64_t b, int accumulate,
+                                      Partial (&d)[kFloats]) {
+    if constexpr (kIsInteger) {
+      ptx::WgmmaM64K32Int8<Config::kTokens>(d, a, b, accumulate);
+    } else if constexpr (Unit::kIsWide) {
+      ptx::WgmmaM64K16<Config::kXType, Config::kTokens>(d, a, b, accumulate);
+    } else {
+      constexpr bool kXIsE5M2 = Config::kXType == ElementType::kFloat8E5M2;
+      ptx::WgmmaM64K32<Tile::Operand().is_e5m2(), kXIsE5M2, Config::kTokens>(d, a, b, accumulate);
+    }
+  }
+
+  // The bits of 1.5 * 2^23 as a float: an integer of up to 22 bits added to them is added to the
+  // float.
+  static constexpr int32_t kMagicBits = 0x4b400000;
+  static constexpr float kMagic = 12582912.0f;
+  __device__ static void StartFromMagic(Partial (&partial)[kFloats]) {
+    GEMMD_UNROLL
+    for (int i = 0; i < kFloats; ++i) partial[i] = kMagicBits;
+  }
+  __device__ static float ToFloat(float partial) { return partial; }
+  __device__ static float ToFloat(int32_t partial) {
+    return FloatOf(static_cast<uint32_t>(partial)) - kMagic;
+  }
+
+  __device__ void Promote(const float (&scales)[2], const float* x_scales,
+                          const Partial (&partial)[kFloats]) {
+    GEMMD_UNROLL
+    for (int j = 0; j < kFloats; j += 4) {
+      float2 x = {1, 1};
+      if constexpr (Config::kHasXScales) x = *reinterpret_cast<const float2*>(x_scales + j * 2);
+      GEMMD_UNROLL
+      for (int c = 0; c < 4; ++c) {
+        const float factor =
+            Config::kHasXScales ? scales[c / 2] * (c % 2 == 0 ? x.x : x.y) : scales[c / 2];
+        sum[j + c] += factor * ToFloat(partial[j + c]);
+      }
+    }
   }
 };
 

@@ -22,6 +22,16 @@
 
 namespace gemmd::device {
 
+#ifndef __CUDACC__
+// Vector loads of parts that run on the host.
+struct uint2 {
+  uint32_t x, y;
+};
+struct uint4 {
+  uint32_t x, y, z, w;
+};
+#endif
+
 __host__ __device__ inline uint32_t BitsOf(float value) {
   return __builtin_bit_cast(uint32_t, value);
 }
@@ -38,6 +48,11 @@ __host__ __device__ constexpr uint32_t LowBits(int bits) {
 template <typename T>
 __host__ __device__ constexpr T Min(T a, T b) {
   return a < b ? a : b;
+}
+
+template <typename T>
+__host__ __device__ constexpr T Max(T a, T b) {
+  return a < b ? b : a;
 }
 
 }  // namespace gemmd::device

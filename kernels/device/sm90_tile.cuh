@@ -4,19 +4,28 @@
 
 #include "kernels/contract/quant_spec.h"
 #include "kernels/contract/sm90_block.h"
+#include "kernels/contract/sm90_operand.h"
 #include "kernels/device/portable.cuh"
 
 namespace gemmd::device {
 
 template <class Config>
 struct Sm90Tile {
-  __host__ __device__ static constexpr PackedLayout Layout() {
-    return {Config::kGroupScale.bits / 8, Config::kScaleStep,
-            Config::kZeroPoint == ZeroPointKind::kInteger};
+  static constexpr Sm90Operand Operand() { return {Config::kWeight, Config::kXType}; }
+  static constexpr PackedLayout Layout() {
+    return {.code_bits = Config::kWeight.bits,
+            .operand_bits = Operand().bits(),
+            .lane_bits = Operand().by_table() ? 4 : Operand().bits(),
+            .scale_bytes = Config::kGroupScale.bits / 8,
+            .scale_step = Config::kScaleStep,
+            .has_zero_points = Config::kZeroPoint == ZeroPointKind::kInteger};
   }
-  __host__ __device__ static constexpr Sm90Block Block() {
-    return {Layout(), Config::kTokens, Config::kRowGroups, Config::kColumnGroups, Config::kStages};
+  static constexpr Sm90Block Block() {
+    return {Layout(),        Config::kTokens,    Config::kRowGroups, Config::kColumnGroups,
+            Config::kStages, Config::kHasXScales};
   }
+  static constexpr int kXBytes = Operand().bits() / 8;  // of an element
+  static constexpr int kChunkColumns = Layout().chunk_columns();
   static constexpr int kMathGroups = Block().math_groups();
   static constexpr int kMathThreads = Block().math_threads();
   static constexpr int kProducerThreads = Sm90Block::kProducerThreads;
@@ -25,10 +34,12 @@ struct Sm90Tile {
   static constexpr int kSlabTileBytes = Block().slab_tile_bytes();
   static constexpr int kChunkTileBytes = Block().chunk_tile_bytes();
   static constexpr int kActivationBytes = Block().activation_bytes();
-  static constexpr int kUnitBytes = Layout().UnitBytes(PackedLayout::kSlabsPerChunk);
+  static constexpr int kUnitBytes = Layout().whole_unit_bytes();
   static constexpr int kChunkBytes = Block().chunk_bytes();
   static constexpr int kWeightBytes = Block().weight_bytes();
-  static constexpr int kWeightOffset = Config::kStages * kActivationBytes;
+  static constexpr int kWeightOffset = Block().weight_offset();
+  static constexpr int kXScaleBytes = Block().x_scale_bytes();
+  static constexpr int kXScaleOffset = Block().x_scale_offset();
   static constexpr int kSumStride = Block().sum_stride();
   static constexpr int kSumFloats = Block().sum_floats();
   static constexpr int kBarrierOffset = Block().barrier_offset();
@@ -37,8 +48,8 @@ struct Sm90Tile {
   // Registers per thread. setmaxnreg deals out what the block got at its launch, not a byte more: a
   // sum above kLaunchRegisters * kThreads would wait for ever.
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
-  static constexpr int kProducerRegisters = kMathGroups == 2 ? 40 : 32;
-  static constexpr int kMathRegisters = kMathGroups == 4 ? 112 : kMathGroups == 3 ? 160 : 232;
+  static constexpr int kProducerRegisters = kMathGroups == 2 ? 56 : 32;
+  static constexpr int kMathRegisters = Block().math_registers();
   static_assert(kMathGroups >= 2 && kMathGroups <= 4, "2 to 4 math warpgroups");
   static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducerThreads <=
                     kLaunchRegisters * kThreads,

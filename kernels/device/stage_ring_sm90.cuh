@@ -1,11 +1,13 @@
 // What    The ring of pipeline stages in shared memory, as one thread walks it.
 // Shapes  device/sm90_tile.cuh.
 // Sync    Producers: WaitEmpty, copy, arrive at full(). Consumers: WaitFull, read, ArriveEmpty
-//         (every math warp, once).
+//         (every math warp, once). Blocks that share x's tiles write into each other's stages, so a
+//         stage is empty when the math warps of all of them have arrived.
 #ifndef GEMMD_KERNELS_DEVICE_STAGE_RING_SM90_CUH_
 #define GEMMD_KERNELS_DEVICE_STAGE_RING_SM90_CUH_
 
 #include "kernels/device/ptx/async_copy.cuh"
+#include "kernels/device/ptx/cluster.cuh"
 #include "kernels/device/ptx/mbarrier.cuh"
 #include "kernels/device/sm90_tile.cuh"
 
@@ -19,11 +21,12 @@ class StageRingSm90 {
   __device__ explicit StageRingSm90(char* shared)
       : shared_(shared), base_(ptx::SharedAddress(shared)) {}
 
-  // By one thread, before a block barrier.
-  __device__ void Init() const {
+  // By one thread, before a barrier of the block, or of the cluster when blocks share x.
+  // `producers`: threads that arrive at full() beside the one that starts bulk copies.
+  __device__ void Init(int producers) const {
     for (int i = 0; i < Config::kStages; ++i) {
-      ptx::MbarrierInit(Barrier(i), Tile::kProducerThreads + 1);
-      ptx::MbarrierInit(Barrier(Config::kStages + i), Tile::kMathThreads / 32);
+      ptx::MbarrierInit(Barrier(i), producers + 1);
+      ptx::MbarrierInit(Barrier(Config::kStages + i), Tile::kMathThreads / 32 * Config::kSharers);
     }
     ptx::MbarrierInitFence();
   }
@@ -32,15 +35,26 @@ class StageRingSm90 {
   __device__ uint32_t activations() const { return base_ + stage_ * Tile::kActivationBytes; }
   __device__ uint32_t weights() const { return base_ + WeightOffset(); }
   __device__ const char* weight_bytes() const { return shared_ + WeightOffset(); }
+  // Scales of x of the stage.
+  __device__ uint32_t x_scales() const { return base_ + XScaleOffset(); }
+  __device__ const float* x_scale_floats() const {
+    return reinterpret_cast<const float*>(shared_ + XScaleOffset());
+  }
 
   __device__ void WaitEmpty() const { ptx::MbarrierWait(empty(), parity_ ^ 1); }
-  __device__ void WaitFull() const {
+  __device__ void WaitFull(bool x_by_ordinary_copies) const {
     ptx::MbarrierWait(full(), parity_);
-    ptx::AsyncProxyFence();  // activations came by ordinary copies, wgmma reads them
+    if (x_by_ordinary_copies) ptx::AsyncProxyFence();  // wgmma reads them
   }
-  __device__ void ArriveEmpty(bool is_first_of_warp) const {
+  // `first_rank`: of the blocks that share x's tiles.
+  __device__ void ArriveEmpty(uint32_t lane_of_warp, uint32_t first_rank) const {
     __syncwarp();
-    if (is_first_of_warp) ptx::MbarrierArrive(empty());
+    if (lane_of_warp >= Config::kSharers) return;
+    if constexpr (Config::kSharers == 1) {
+      ptx::MbarrierArrive(empty());
+    } else {
+      ptx::MbarrierArriveRemote(ptx::MapToRank(empty(), first_rank + lane_of_warp));
+    }
   }
   __device__ void Advance() {
     if (++stage_ == Config::kStages) {
@@ -53,6 +67,7 @@ class StageRingSm90 {
   __device__ uint32_t empty() const { return Barrier(Config::kStages + stage_); }
   __device__ uint32_t Barrier(int i) const { return base_ + Tile::kBarrierOffset + i * 8; }
   __device__ int WeightOffset() const { return Tile::kWeightOffset + stage_ * Tile::kWeightBytes; }
+  __device__ int XScaleOffset() const { return Tile::kXScaleOffset + stage_ * Tile::kXScaleBytes; }
 
   char* shared_;
   uint32_t base_;

@@ -1,54 +1,117 @@
-// What    One unit (64 rows, 128 columns) of packed weights in shared memory, as one thread of a
-//         warpgroup sees it: codes, decoded to fragment A, and scales of its two rows.
+// What    One unit (64 rows, 2 slabs of columns) of packed weights in shared memory, as one thread
+//         of a warpgroup sees it: codes decoded to fragment A, and scales of its two rows.
 // Shapes  contract/packed_weights.h.
 // Sync    None: reads of shared memory; the stage is complete.
 #ifndef GEMMD_KERNELS_DEVICE_WEIGHT_UNIT_SM90_CUH_
 #define GEMMD_KERNELS_DEVICE_WEIGHT_UNIT_SM90_CUH_
 
 #include "kernels/contract/quant_spec.h"
-#include "kernels/device/decode_int4_sm90.cuh"
+#include "kernels/device/decode_bytes_sm90.cuh"
 #include "kernels/device/decode_number.cuh"
+#include "kernels/device/decode_pairs_sm90.cuh"
+#include "kernels/device/ptx/narrow_float16.cuh"
 #include "kernels/device/ptx/widen_float16.cuh"
 #include "kernels/device/sm90_tile.cuh"
 
 namespace gemmd::device {
 
+// Registers of one slab of fragment A, by decode part.
+template <class Config, bool kIsWide>
+struct SlabDecoderSm90;
+
+template <class Config>
+struct SlabDecoderSm90<Config, true> : DecodePairsSm90<Config> {};
+template <class Config>
+struct SlabDecoderSm90<Config, false> : DecodeBytesSm90<Config> {};
+
 template <class Config>
 struct WeightUnitSm90 {
   using Tile = Sm90Tile<Config>;
-  using Decode = DecodeInt4Sm90<Config::kXType>;
-  static constexpr int kSlabs = PackedLayout::kSlabsPerChunk;
-  static constexpr int kStepsPerSlab = PackedLayout::kSlabColumns / 16;
+  static constexpr bool kIsWide = Tile::Operand().is_wide();
+  using Decoder = SlabDecoderSm90<Config, kIsWide>;
+  static constexpr int kSteps = PackedLayout::kStepsPerSlab;
   static constexpr int kSets = Tile::Layout().sets();
   static constexpr int kScaleBytes = Config::kGroupScale.bits / 8;
+  static constexpr bool kOnWeights = Config::kScaleOnWeights;
+  // Codes are the operands.
+  static constexpr bool kIsDirect = !kIsWide && Config::kWeight.bits == 8;
 
-  uint4 codes[kSlabs];
-  float scales[kSets][2];
+  // Whether some code decodes to NaN or infinity.
+  static constexpr bool kMayBeSpecial = kIsWide
+                                            ? Config::kXType == ElementType::kFloat16 &&
+                                                  Config::kWeight.special == SpecialValues::kIeee
+                                            : Config::kWeight.special != SpecialValues::kNone;
+  // Direct codes move to fragment A at once, so that one slab's are held at a time.
+  static constexpr int kHeldSlabs = kIsDirect ? 1 : PackedLayout::kSlabsPerChunk;
+
+  SlabCodesSm90<Tile> codes[kHeldSlabs];
+  float scales[kSets][2];            // for the sums
+  uint32_t weight_scales[kSets][2];  // for the weights: twice in a register, in x's type
   uint32_t offsets[kSets][2];
 
-  __device__ void Load(const char* unit, int lane) {
-    const auto* packed = reinterpret_cast<const uint4*>(unit + Tile::Layout().code_offset());
+  // Direct codes: those of the first slab.
+  __device__ void LoadCodes(const char* unit, int thread, bool has_second_slab) {
+    codes[0].Load(unit + Tile::Layout().code_offset(), thread);
+    if constexpr (!kIsDirect) LoadSecondSlab(unit, thread, has_second_slab);
+  }
+  // A slab that K does not reach meets zeros of x: any finite weight does, and bits of other units are
+  // read. Where bits may be NaN or infinite, it is zeros.
+  __device__ void LoadSecondSlab(const char* unit, int thread, bool has_second_slab) {
+    SlabCodesSm90<Tile>& to = codes[kHeldSlabs - 1];
+    if (has_second_slab || !kMayBeSpecial) {
+      to.Load(unit + Tile::Layout().code_offset() + Tile::Layout().slab_bytes(), thread);
+      return;
+    }
     GEMMD_UNROLL
-    for (int slab = 0; slab < kSlabs; ++slab) codes[slab] = packed[slab * 128 + lane];
-    const int pair = lane / 32 * 8 + lane % 32 / 4;
+    for (int i = 0; i < SlabCodesSm90<Tile>::kWords; ++i) to.words[i] = 0;
+  }
+
+  __device__ float SumScale(int set, int row_half) const {
+    return kOnWeights ? 1.0f : scales[set][row_half];
+  }
+
+  __device__ void LoadScales(const char* unit, int thread) {
+    const int pair = thread / 32 * 8 + thread % 32 / 4;
     GEMMD_UNROLL
     for (int set = 0; set < kSets; ++set) {
-      LoadScales(unit, set, pair);
-      LoadOffsets(unit, set, pair);
+      LoadScale(unit, set, pair);
+      LoadOffset(unit, set, pair);
     }
   }
 
-  __device__ void DecodeSlab(int slab, uint32_t (&a)[kStepsPerSlab][4]) const {
-    const uint32_t words[4] = {codes[slab].x, codes[slab].y, codes[slab].z, codes[slab].w};
+  __device__ void Decode(int slab, uint32_t (&a)[kSteps][4]) const {
     GEMMD_UNROLL
-    for (int step = 0; step < kStepsPerSlab; ++step) {
-      const int set = (slab * PackedLayout::kSlabColumns + step * 16) / Config::kScaleStep;
-      Decode::Decode(words[step], offsets[set], a[step]);
+    for (int step = 0; step < kSteps; ++step) {
+      const int column =
+          slab * Tile::Layout().slab_columns() + step * Tile::Layout().step_columns();
+      DecodeStep(codes[Min(slab, kHeldSlabs - 1)], step, column / Config::kScaleStep, a[step]);
     }
   }
 
  private:
-  __device__ void LoadScales(const char* unit, int set, int pair) {
+  __device__ void DecodeStep(const SlabCodesSm90<Tile>& from, int step, int set,
+                             uint32_t (&a)[4]) const {
+    if constexpr (kIsWide) {
+      GEMMD_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        if constexpr (kOnWeights) {
+          a[i] = Decoder::DecodeScaled(from, 4 * step + i, weight_scales[set][i % 2]);
+        } else {
+          a[i] = Decoder::Decode(from, 4 * step + i, offsets[set][i % 2]);
+        }
+      }
+    } else {
+      GEMMD_UNROLL
+      for (int pair = 0; pair < 2; ++pair) {
+        uint32_t two[2];
+        Decoder::DecodeTwo(from, 2 * step + pair, offsets[set], two);
+        a[2 * pair] = two[0];
+        a[2 * pair + 1] = two[1];
+      }
+    }
+  }
+
+  __device__ void LoadScale(const char* unit, int set, int pair) {
     if constexpr (kScaleBytes == 0) {
       scales[set][0] = scales[set][1] = 1;
     } else if constexpr (kScaleBytes == 4) {
@@ -57,20 +120,41 @@ struct WeightUnitSm90 {
       scales[set][1] = both.y;
     } else {
       const uint32_t both = reinterpret_cast<const uint32_t*>(unit)[set * 32 + pair];
-      scales[set][0] = Widen(both & 0xffffu);
-      scales[set][1] = Widen(both >> 16);
+      SetScales(set, both);
     }
   }
 
-  __device__ void LoadOffsets(const char* unit, int set, int pair) {
+  __device__ void SetScales(int set, uint32_t both) {
+    if constexpr (!kOnWeights) {
+      scales[set][0] = Widen(both & 0xffffu);
+      scales[set][1] = Widen(both >> 16);
+    } else {
+      const uint32_t pair = RaisedScales(both);
+      weight_scales[set][0] = ptx::PermuteBytes(pair, 0, 0x1010);
+      weight_scales[set][1] = ptx::PermuteBytes(pair, 0, 0x3232);
+    }
+  }
+
+  // Two bfloat16 scales times what Decoder::DecodeScaled leaves off, in x's type.
+  __device__ static uint32_t RaisedScales(uint32_t both) {
+    if constexpr (Config::kXType == ElementType::kBFloat16) {
+      constexpr uint32_t kPower = static_cast<uint32_t>(127 + Decoder::kDebt) << 7;
+      return ptx::MultiplyPairs<ElementType::kBFloat16>(both, kPower * 0x00010001u);
+    } else {
+      constexpr float kPower = 1 << Decoder::kDebt;
+      return ptx::NarrowFloat16(Widen(both & 0xffffu) * kPower, Widen(both >> 16) * kPower);
+    }
+  }
+
+  __device__ void LoadOffset(const char* unit, int set, int pair) {
     if constexpr (Config::kZeroPoint == ZeroPointKind::kInteger) {
       const auto* pairs =
           reinterpret_cast<const uint16_t*>(unit + Tile::Layout().zero_point_offset());
       const uint32_t both = pairs[set * 32 + pair];
-      offsets[set][0] = Decode::Offset(both & 0xffu);
-      offsets[set][1] = Decode::Offset(both >> 8);
+      offsets[set][0] = Decoder::Offset(both & 0xffu);
+      offsets[set][1] = Decoder::Offset(both >> 8);
     } else {
-      offsets[set][0] = offsets[set][1] = Decode::Offset(1u << (Config::kWeight.bits - 1));
+      offsets[set][0] = offsets[set][1] = Decoder::Offset(1u << (Config::kWeight.bits - 1));
     }
   }
 

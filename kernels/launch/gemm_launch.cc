@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status.h"
+#include "kernels/launch/x_map.h"
 
 namespace gemmd {
 namespace {
@@ -16,6 +17,7 @@ absl::Status Launch(const cuda::DriverTable& driver, const GemmKernel& kernel, c
   if (row_tiles == 0) return absl::OkStatus();
   GEMMD_ASSIGN_OR_RETURN(const cuda::LaunchGrid grid, GemmGrid(kernel, row_tiles, args.weights.n));
   GemmArgs copy = args;
+  SetXMap(driver, kernel, copy);
   void* params[] = {&copy};
   return cuda::LaunchKernel(driver, kernel.kernel, grid, stream, params);
 }
@@ -38,7 +40,8 @@ absl::StatusOr<cuda::LaunchGrid> GemmGrid(const GemmKernel& kernel, int64_t row_
     grid.grid.x = static_cast<unsigned>(row_tiles);
     grid.grid.y = static_cast<unsigned>(std::min(n_tiles, kLargestGridY));
   } else {
-    grid.grid.x = static_cast<unsigned>(n_tiles * kernel.cluster);
+    const int64_t clusters = (n_tiles + kernel.tiles_per_cluster - 1) / kernel.tiles_per_cluster;
+    grid.grid.x = static_cast<unsigned>(clusters * kernel.cluster);
     grid.grid.y = static_cast<unsigned>(row_tiles);
     grid.cluster.x = static_cast<unsigned>(kernel.cluster);
   }

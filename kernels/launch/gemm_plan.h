@@ -18,7 +18,7 @@ namespace gemmd {
 // What the blocks of a grid stand for.
 enum class GridRule : uint8_t {
   kRowTilesFirst,     // x: tiles of rows of x; y: tiles of N, as many as a grid takes
-  kWeightTilesFirst,  // x: tiles of N times the blocks of a cluster; y: tiles of rows of x
+  kWeightTilesFirst,  // x: clusters for the tiles of N; y: tiles of rows of x
 };
 
 struct GemmKernel {
@@ -30,7 +30,9 @@ struct GemmKernel {
   int block_n = 0;
   int threads = 0;
   GridRule grid_rule = GridRule::kRowTilesFirst;
-  int cluster = 1;
+  int cluster = 1;            // blocks
+  int tiles_per_cluster = 1;  // neighbouring tiles of N
+  int x_box_rows = 0;         // rows of GemmArgs::x_map's box; 0 = the kernel takes no map
   int dynamic_shared_bytes = 0;
   std::vector<std::pair<std::string, std::string>> config;  // for explain
 };

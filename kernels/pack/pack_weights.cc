@@ -1,8 +1,12 @@
 #include "kernels/pack/pack_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <string>
 
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status.h"
 #include "kernels/contract/packed_weights.h"
 #include "kernels/device/decode_number.cuh"
 #include "kernels/select/sm90_config.h"
@@ -37,13 +41,23 @@ class Packer {
         shape_(shape),
         tensors_(tensors),
         packing_(Sm90PackingOf(spec, shape)),
-        scale_columns_(spec.ScaleColumns(shape.k)) {}
+        scale_columns_(spec.ScaleColumns(shape.k)),
+        places_(Places(packing_.layout)),
+        special_codes_(SpecialCodes(packing_)),
+        flip_(packing_.operand.is_top_aligned(packing_.layout.has_zero_points)
+                  ? 1u << (spec.weight.bits - 1)
+                  : 0u) {}
 
-  PackedWeights Pack() const {
+  absl::StatusOr<PackedWeights> Pack() {
+    for (int64_t row = 0; packing_.is_relative && row < shape_.n; ++row) {
+      row_exponents_.push_back(LargestExponent(row));
+    }
     PackedWeights packed;
-    packed.units.resize(static_cast<size_t>(packing_.layout.Bytes(shape_.n, shape_.k)));
-    for (int64_t chunk = 0; chunk < PackedLayout::Chunks(shape_.k); ++chunk) {
-      for (int64_t row = 0; row < shape_.n; ++row) PackRow(chunk, row, packed.units.data());
+    packed.units.resize(static_cast<size_t>(layout().Bytes(shape_.n, shape_.k)));
+    for (int64_t row = 0; row < shape_.n; ++row) {
+      for (int64_t chunk = 0; chunk < layout().Chunks(shape_.k); ++chunk) {
+        GEMMD_RETURN_IF_ERROR(PackRow(chunk, row, packed.units.data()));
+      }
     }
     packed.channel_factor = ChannelFactor();
     return packed;
@@ -59,38 +73,79 @@ class Packer {
     return row / block_n * scale_columns_ + column / block_k;
   }
 
-  void PackRow(int64_t chunk, int64_t row, std::byte* units) const {
+  absl::Status PackRow(int64_t chunk, int64_t row, std::byte* units) const {
     const int64_t unit = row / PackedLayout::kUnitRows;
     const auto row_of_unit = static_cast<int>(row % PackedLayout::kUnitRows);
     std::byte* const to = units + layout().UnitOffset(chunk, unit, shape_.n, shape_.k);
-    const int64_t first = chunk * PackedLayout::kChunkColumns;
-    PackCodes(row, first, row_of_unit, to + layout().code_offset());
+    const int64_t first = chunk * layout().chunk_columns();
+    GEMMD_RETURN_IF_ERROR(PackCodes(row, first, row_of_unit, to + layout().code_offset()));
     for (int set = 0; set < layout().sets(); ++set) {
       const int64_t column = first + set * layout().scale_step;
       if (column >= shape_.k) break;
       const int place = set * PackedLayout::kUnitRows + PackedLayout::PairIndex(row_of_unit);
-      PackScale(GridIndex(row, column), to + place * layout().scale_bytes);
+      PackScale(row, GridIndex(row, column), to + place * layout().scale_bytes);
       if (!layout().has_zero_points) continue;
-      to[layout().zero_point_offset() + place] =
-          static_cast<std::byte>(ValueAt<int16_t>(tensors_.zero_points, GridIndex(row, column)));
+      const auto zero = ValueAt<int16_t>(tensors_.zero_points, GridIndex(row, column));
+      if (zero < 0 || zero > 255) return NotPacked(absl::StrCat("zero point ", zero));
+      to[layout().zero_point_offset() + place] = static_cast<std::byte>(zero);
     }
+    return absl::OkStatus();
   }
 
-  // A row's word of 8 codes goes to 4 words, two codes to each.
-  void PackCodes(int64_t row, int64_t first, int row_of_unit, std::byte* codes) const {
-    const int64_t row_words = spec_.RowWords(shape_.k);
-    const int columns =
-        static_cast<int>(std::min<int64_t>(shape_.k - first, PackedLayout::kChunkColumns));
+  static absl::Status NotPacked(const std::string& reason) {
+    return Error(absl::StatusCode::kUnimplemented, "NO_KERNEL",
+                 absl::StrCat("the SM90 kernel does not take ", reason));
+  }
+
+  absl::Status PackCodes(int64_t row, int64_t first, int row_of_unit, std::byte* codes) const {
+    const std::byte* const words = tensors_.codes.data() + row * spec_.RowWords(shape_.k) * 4;
+    const auto columns =
+        static_cast<int>(std::min<int64_t>(shape_.k - first, layout().chunk_columns()));
     for (int column = 0; column < columns; ++column) {
-      const auto word = ValueAt<uint32_t>(tensors_.codes, row * row_words + (first + column) / 8);
-      const uint32_t code = word >> ((first + column) % 8 * 4) & 0xfu;
-      const PackedLayout::CodePlace place = PackedLayout::PlaceOf(row_of_unit, column);
-      std::byte& byte = codes[place.word * 4 + place.shift / 8];
-      byte |= static_cast<std::byte>(code << (place.shift % 8));
+      const uint32_t code = CodeAt(words, (first + column) * spec_.weight.bits);
+      if (!special_codes_.empty() && special_codes_[code]) {
+        return NotPacked("weights that are infinite or no number");
+      }
+      const int slab = column / layout().slab_columns();
+      PutCode(code ^ flip_, row_of_unit, column % layout().slab_columns(),
+              codes + slab * layout().slab_bytes());
+    }
+    return absl::OkStatus();
+  }
+
+  // The code whose first bit is bit `bit` of a row.
+  uint32_t CodeAt(const std::byte* row, int64_t bit) const {
+    const auto low = static_cast<uint32_t>(row[bit / 8]);
+    const int shift = static_cast<int>(bit % 8);
+    const uint32_t both =
+        shift + spec_.weight.bits > 8 ? low | static_cast<uint32_t>(row[bit / 8 + 1]) << 8 : low;
+    return both >> shift & device::LowBits(spec_.weight.bits);
+  }
+
+  void PutCode(uint32_t code, int row_of_unit, int column, std::byte* slab) const {
+    const Place* place = &places_[(row_of_unit * layout().slab_columns() + column) * kMostPlanes];
+    for (int bit = 0; bit < layout().code_bits; ++place) {
+      const uint32_t part = code >> bit & device::LowBits(place->bits);
+      slab[place->byte] |= static_cast<std::byte>(part << place->shift);
+      bit += place->bits;
     }
   }
 
-  void PackScale(int64_t index, std::byte* to) const {
+  // Of the row's largest finite scale.
+  int LargestExponent(int64_t row) const {
+    float largest = 0;
+    for (int64_t column = 0; column < scale_columns_; ++column) {
+      const int64_t first = GridIndex(row, 0);
+      const float scale = std::abs(ScaleAt(spec_.scale, tensors_.scales, first + column));
+      if (std::isfinite(scale)) largest = std::max(largest, scale);
+    }
+    return largest == 0 ? 0 : std::ilogb(largest);
+  }
+  int RowExponent(int64_t row) const {
+    return packing_.is_relative ? row_exponents_[static_cast<size_t>(row)] : 0;
+  }
+
+  void PackScale(int64_t row, int64_t index, std::byte* to) const {
     if (!packing_.group_scale.present()) return;
     if (spec_.scale.bits != 8) {
       std::memcpy(to, tensors_.scales.data() + index * layout().scale_bytes,
@@ -98,7 +153,7 @@ class Packer {
       return;
     }
     // Every 8-bit float is a bfloat16 number: the upper half of float32 holds it.
-    const float value = ScaleAt(spec_.scale, tensors_.scales, index);
+    const float value = std::ldexp(ScaleAt(spec_.scale, tensors_.scales, index), -RowExponent(row));
     const auto bits = static_cast<uint16_t>(device::BitsOf(value) >> 16);
     std::memcpy(to, &bits, sizeof(bits));
   }
@@ -106,8 +161,9 @@ class Packer {
   std::vector<std::byte> ChannelFactor() const {
     const bool row_scales = spec_.scale.present() && !packing_.group_scale.present();
     const bool secondary = spec_.secondary_scale != SecondaryScaleKind::kNone;
+    const int debt = packing_.operand.DebtExponent(layout().has_zero_points);
     std::vector<std::byte> factors;
-    if (!row_scales && !secondary) return factors;
+    if (!row_scales && !secondary && debt == 0 && !packing_.is_relative) return factors;
     factors.resize(static_cast<size_t>(shape_.n) * sizeof(float));
     for (int64_t row = 0; row < shape_.n; ++row) {
       float factor = row_scales ? ScaleAt(spec_.scale, tensors_.scales, GridIndex(row, 0)) : 1.0f;
@@ -115,10 +171,52 @@ class Packer {
         const bool per_row = spec_.secondary_scale == SecondaryScaleKind::kChannel;
         factor *= ValueAt<float>(tensors_.secondary_scales, per_row ? row : 0);
       }
+      factor = std::ldexp(factor, debt + RowExponent(row));
       std::memcpy(factors.data() + row * static_cast<int64_t>(sizeof(float)), &factor,
                   sizeof(factor));
     }
     return factors;
+  }
+
+  // Where the planes' parts of a code go: byte of the slab, and bits.
+  struct Place {
+    int byte = 0;
+    uint8_t shift = 0;
+    uint8_t bits = 0;
+  };
+  static constexpr int kMostPlanes = 3;
+
+  // [row of the unit][column of the slab][kMostPlanes]
+  static std::vector<Place> Places(const PackedLayout& layout) {
+    std::vector<Place> places(
+        static_cast<size_t>(PackedLayout::kUnitRows * layout.slab_columns() * kMostPlanes));
+    for (int at = 0; at < PackedLayout::kUnitRows * layout.slab_columns(); ++at) {
+      Place* to = &places[static_cast<size_t>(at * kMostPlanes)];
+      for (int bit = 0; bit < layout.code_bits; ++to) {
+        const PackedLayout::Plane plane = layout.PlaneAt(bit);
+        const PackedLayout::CodePlace place =
+            layout.PlaceOf(plane, at / layout.slab_columns(), at % layout.slab_columns());
+        *to = {place.word * 4 + place.shift / 8, static_cast<uint8_t>(place.shift % 8),
+               static_cast<uint8_t>(plane.bits)};
+        bit += plane.bits;
+      }
+    }
+    return places;
+  }
+
+  // Codes that 16-bit operands would read as finite numbers; empty when there are none.
+  static std::vector<bool> SpecialCodes(const Sm90Packing& packing) {
+    const NumberFormat& weight = packing.operand.weight;
+    std::vector<bool> special;
+    if (!packing.operand.is_wide() || weight.special == SpecialValues::kNone) return special;
+    for (uint32_t code = 0; code < 1u << weight.bits; ++code) {
+      const uint32_t magnitude = code & device::LowBits(weight.bits - 1);
+      const uint32_t first = weight.special == SpecialValues::kIeee
+                                 ? device::LowBits(weight.exponent_bits) << weight.mantissa_bits
+                                 : device::LowBits(weight.bits - 1);
+      special.push_back(magnitude >= first);
+    }
+    return special;
   }
 
   const QuantSpec& spec_;
@@ -126,12 +224,16 @@ class Packer {
   const WeightTensors& tensors_;
   const Sm90Packing packing_;
   const int64_t scale_columns_;
+  const std::vector<Place> places_;
+  const std::vector<bool> special_codes_;
+  std::vector<int> row_exponents_;
+  const uint32_t flip_;  // makes unsigned codes two's complement
 };
 
 }  // namespace
 
-PackedWeights PackWeights(const QuantSpec& spec, const LayerShape& shape,
-                          const WeightTensors& tensors) {
+absl::StatusOr<PackedWeights> PackWeights(const QuantSpec& spec, const LayerShape& shape,
+                                          const WeightTensors& tensors) {
   return Packer(spec, shape, tensors).Pack();
 }
 

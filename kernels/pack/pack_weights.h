@@ -1,4 +1,5 @@
 // What    Standard representation of one layer's weights -> kernels/contract/packed_weights.h.
+// Errors  Unimplemented NO_KERNEL: weights or zero points that only the generic kernel takes.
 // Keys    Deterministic: the same tensors give the same bytes. Scales keep their values exactly.
 // Threads Pure function.
 #ifndef GEMMD_KERNELS_PACK_PACK_WEIGHTS_H_
@@ -7,6 +8,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/contract/quant_spec.h"
 
@@ -26,8 +28,8 @@ struct PackedWeights {
 };
 
 // The layer passes SupportsSm90.
-PackedWeights PackWeights(const QuantSpec& spec, const LayerShape& shape,
-                          const WeightTensors& tensors);
+absl::StatusOr<PackedWeights> PackWeights(const QuantSpec& spec, const LayerShape& shape,
+                                          const WeightTensors& tensors);
 
 }  // namespace gemmd
 

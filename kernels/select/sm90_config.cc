@@ -24,11 +24,86 @@ bool HasGroups(const QuantSpec& spec, const LayerShape& shape) {
 // float32 stays, 16-bit types stay, 8-bit types are all bfloat16 numbers.
 NumberFormat PackedScale(const NumberFormat& scale) { return scale.bits == 8 ? kBFloat16 : scale; }
 
-// Columns that certainly share one scale: the largest of 16, 32, 64, 128 that divides the group.
-int ScaleStep(int64_t group) {
-  int step = PackedLayout::kChunkColumns;
+// Columns that certainly share one scale: the largest power of two up to a chunk that divides the group.
+int ScaleStep(int64_t group, int chunk_columns) {
+  int step = chunk_columns;
   while (group % step != 0) step /= 2;
   return step;
+}
+
+PackedLayout LayoutOf(const Sm90Operand& operand) {
+  PackedLayout layout;
+  layout.code_bits = operand.weight.bits;
+  layout.operand_bits = operand.bits();
+  layout.lane_bits = operand.by_table() ? 4 : operand.bits();
+  layout.scale_step = layout.chunk_columns();
+  return layout;
+}
+
+// Whether the 16-bit type `x_type` holds every finite weight. Codes of infinity and NaN are refused when
+// weights are packed; float16 has e5m2's.
+bool IsExactIn(const NumberFormat& weight, ElementType x_type) {
+  if (weight.bits > 8) return false;
+  if (weight.kind == NumberKind::kInteger) return true;
+  if (x_type == ElementType::kBFloat16) return weight.mantissa_bits <= 7;
+  return weight.exponent_bits < 5 ||
+         (weight.exponent_bits == 5 && weight.special == SpecialValues::kIeee);
+}
+
+// Why 8-bit operands of x's type cannot hold the weights; empty when they can.
+std::string WhyNotNarrow(const QuantSpec& spec, ElementType x_type) {
+  const NumberFormat& weight = spec.weight;
+  const bool has_zero_points = spec.zero_point != ZeroPointKind::kNone;
+  const std::string what =
+      absl::StrCat(NumberFormatName(weight), " weights", has_zero_points ? " with zero points" : "",
+                   " with ", NumberFormatName(spec.activation), " activations");
+  if (weight.kind == NumberKind::kInteger) {
+    const int most =
+        x_type == ElementType::kInt8 ? (has_zero_points ? 7 : 8) : (has_zero_points ? 0 : 4);
+    return weight.bits <= most ? "" : what;
+  }
+  if (x_type == ElementType::kInt8) return weight == kFloat4E2M1 ? "" : what;
+  if (weight == kFloat8E4M3 || weight == kFloat8E5M2) return "";
+  const bool fits = weight.special == SpecialValues::kNone &&
+                    (weight.exponent_bits == 0 ? weight.mantissa_bits <= 4
+                                               : weight.exponent_bits <= 4 &&
+                                                     weight.mantissa_bits <= 3 && weight.bits < 8);
+  return fits ? "" : what;
+}
+
+// Smallest and largest exponent of a float's numbers, subnormals included.
+int SmallestExponent(const NumberFormat& format) {
+  if (format.kind == NumberKind::kExponent) return -127;
+  return 1 - format.bias() - format.mantissa_bits;
+}
+int LargestExponent(const NumberFormat& format) {
+  if (format.kind == NumberKind::kExponent) return 127;
+  const int top = (1 << format.exponent_bits) - 1;
+  return (format.special == SpecialValues::kIeee ? top - 1 : top) - format.bias();
+}
+
+// Whether weight times scale is a number of x's 16-bit type, or infinite in float32 too.
+bool IsScaledExactly(const NumberFormat& weight, const NumberFormat& scale, ElementType x_type) {
+  if (weight.kind != NumberKind::kFloat || weight.exponent_bits == 0 || scale.bits != 8)
+    return false;
+  const bool is_bfloat16 = x_type == ElementType::kBFloat16;
+  const int significant = weight.mantissa_bits + 1 + scale.mantissa_bits + 1;
+  const int smallest = SmallestExponent(weight) + SmallestExponent(scale);
+  if (is_bfloat16) return significant <= 8 && smallest >= -133;
+  // Both mantissas below 2: the product is below 2^(sum + 2).
+  return significant <= 11 && smallest >= -24 &&
+         LargestExponent(weight) + LargestExponent(scale) + 2 <= 16;
+}
+
+ElementType NarrowType(const NumberFormat& activation) {
+  return activation == kFloat8E4M3   ? ElementType::kFloat8E4M3
+         : activation == kFloat8E5M2 ? ElementType::kFloat8E5M2
+                                     : ElementType::kInt8;
+}
+
+bool HasNarrowActivations(const QuantSpec& spec) {
+  return spec.activation == kFloat8E4M3 || spec.activation == kFloat8E5M2 ||
+         spec.activation == kInt8;
 }
 
 // Clusters of 1 to 8 blocks that run at once with one block on a multiprocessor: an H200 (132
@@ -43,45 +118,79 @@ struct Shape {
 
 int64_t Tiles(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
 
-// The cluster that keeps most blocks busy at once; the smallest of equals.
-int BestCluster(int64_t tiles, int64_t stages) {
+// The most parts of K with which `clusters` clusters of `sharers` blocks for each part run at once.
+int BestParts(int64_t clusters, int sharers, int64_t stages) {
   int best = 1;
-  for (int cluster = 2; cluster <= std::min<int64_t>(kLargestCluster, stages); ++cluster) {
-    const bool fits = tiles <= kActiveClusters[cluster - 1];
-    if (fits) best = cluster;
+  for (int parts = 2; parts * sharers <= kLargestCluster && parts <= stages; ++parts) {
+    if (clusters <= kActiveClusters[parts * sharers - 1]) best = parts;
   }
   return best;
 }
 
-// Stages that fit into shared memory, at most `wanted`.
-int FitStages(Sm90Config config, int wanted) {
-  config.stages = wanted;
+// Stages for `wanted_bytes` of weights in flight, and as shared memory allows.
+int FitStages(Sm90Config config, int wanted_bytes) {
+  constexpr int kMostStages = 8;
+  const int stage = config.block().weight_bytes();
+  config.stages = std::clamp((wanted_bytes + stage - 1) / stage, 3, kMostStages);
   while (config.stages > 2 && config.block().shared_bytes() > Sm90Block::kLargestSharedBytes) {
     --config.stages;
   }
   return config.stages;
 }
 
-Sm90Choice Choose(Sm90Config config, const LayerShape& shape, int64_t row_tiles,
-                  const std::vector<Shape>& candidates, int wanted_stages) {
-  Sm90Choice best{};
-  int64_t most = 0;
+struct Range {
+  int64_t largest_m;
+  int tokens;
+  int64_t row_tiles;
+  const std::vector<Shape>* candidates;
+  int weight_bytes;  // in flight
+  int most_sharers;
+};
+
+// Registers of a math thread, by what it holds; the compiler was seen to need no more.
+int RegistersNeeded(const Sm90Config& config) {
+  const PackedLayout layout = config.layout();
+  const bool is_direct = layout.operand_bits == 8 && layout.code_bits == 8;
+  const int sums = config.tokens / 2;
+  const int partial_sums = config.tokens / 2;
+  const int operands = PackedLayout::kSlabsPerChunk * PackedLayout::kRegisters;
+  const int codes =
+      is_direct ? 0 : PackedLayout::kSlabsPerChunk * layout.WordsOfThread(layout.code_bits);
+  const int scale_copies = config.scale_on_weights ? 1 : 2;
+  const int scales = config.group_scale.present() ? layout.sets() * 2 * scale_copies : 0;
+  const int offsets = layout.has_zero_points ? layout.sets() * 2 : 0;
+  constexpr int kPlacesAndCounters = 24;
+  return sums + partial_sums + operands + codes + scales + offsets + kPlacesAndCounters;
+}
+
+// The candidate that keeps most blocks busy. Sharing x is worth 5 % of them.
+Sm90Choice Choose(Sm90Config config, const LayerShape& shape, const Range& range) {
+  Sm90Choice best{.largest_m = range.largest_m, .config = {}, .cluster = 0};
+  double most = 0;
   const int64_t units = PackedLayout::Units(shape.n);
-  const int64_t chunks = PackedLayout::Chunks(shape.k);
-  for (const auto& [row_groups, column_groups] : candidates) {
-    const int64_t tiles = Tiles(units, row_groups) * row_tiles;
-    const int cluster = BestCluster(tiles, Tiles(chunks, column_groups));
-    // More blocks than run at once come in waves; what counts is how full the last wave is.
-    const int64_t at_once = kActiveClusters[cluster - 1];
-    const int64_t busy = tiles * cluster / Tiles(tiles, at_once);
-    if (busy <= most) continue;
-    most = busy;
-    config.row_groups = row_groups;
-    config.column_groups = column_groups;
-    best.config = config;
-    best.cluster = cluster;
+  const int64_t chunks = config.layout().Chunks(shape.k);
+  config.tokens = range.tokens;
+  for (int sharers = range.most_sharers; sharers >= 1; sharers /= 2) {
+    for (const auto& [row_groups, column_groups] : *range.candidates) {
+      config.row_groups = row_groups;
+      config.column_groups = column_groups;
+      config.sharers = sharers;
+      if (RegistersNeeded(config) > config.block().math_registers()) continue;
+      const int64_t tiles = Tiles(units, row_groups);
+      const int64_t clusters = Tiles(tiles, sharers) * range.row_tiles;
+      const int parts = BestParts(clusters, sharers, Tiles(chunks, column_groups));
+      // More blocks than run at once come in waves; what counts is how full the last wave is.
+      const int64_t waves = Tiles(clusters, kActiveClusters[parts * sharers - 1]);
+      const double busy = static_cast<double>(tiles * range.row_tiles * parts) / waves;
+      const double worth = sharers > 1 ? busy * 1.05 : busy;
+      if (worth <= most) continue;
+      most = worth;
+      best.config = config;
+      best.cluster = parts * sharers;
+    }
   }
-  best.config.stages = FitStages(best.config, wanted_stages);
+  if (best.cluster == 0) return best;  // no candidate
+  best.config.stages = FitStages(best.config, range.weight_bytes);
   return best;
 }
 
@@ -99,41 +208,115 @@ std::vector<std::pair<std::string, std::string>> DescribeFields(const Sm90Config
   return render::Fields(config);
 }
 
+PackedLayout Sm90Config::layout() const {
+  PackedLayout layout = LayoutOf(operand());
+  layout.scale_bytes = group_scale.bits / 8;
+  layout.scale_step = scale_step;
+  layout.has_zero_points = zero_point == ZeroPointKind::kInteger;
+  return layout;
+}
+
 std::string KernelName(const Sm90Config& config) {
   const Sm90Block block = config.block();
+  const char* x = "";
+  switch (config.x_type) {
+    case ElementType::kBFloat16:
+      x = "bf16";
+      break;
+    case ElementType::kFloat16:
+      x = "f16";
+      break;
+    case ElementType::kFloat8E4M3:
+      x = "e4m3";
+      break;
+    case ElementType::kFloat8E5M2:
+      x = "e5m2";
+      break;
+    case ElementType::kInt8:
+      x = "int8";
+      break;
+    case ElementType::kFloat32:
+      break;
+  }
   const std::string scale =
       config.group_scale.present()
           ? absl::StrCat(NumberFormatName(config.group_scale), "s", config.scale_step)
           : "rows";
-  return absl::StrCat("gemm_sm90_", config.x_type == ElementType::kBFloat16 ? "bf16_" : "f16_",
-                      NumberFormatName(config.weight),
-                      config.zero_point == ZeroPointKind::kInteger ? "z_" : "_", scale, "_",
-                      config.tokens, "x", block.rows(), "x",
-                      config.column_groups * PackedLayout::kChunkColumns);
+  return absl::StrCat(
+      "gemm_sm90_", x, config.has_x_scales ? "s_" : "_", NumberFormatName(config.weight),
+      config.zero_point == ZeroPointKind::kInteger ? "z_" : "_", scale, "_", config.tokens, "x",
+      block.rows(), "x", config.column_groups * block.layout.chunk_columns(),
+      config.sharers > 1 ? absl::StrCat("_share", config.sharers) : "");
+}
+
+std::vector<ElementType> Sm90XTypes(const QuantSpec& spec) {
+  if (HasNarrowActivations(spec)) return {NarrowType(spec.activation)};
+  std::vector<ElementType> types;
+  for (const ElementType type : {ElementType::kBFloat16, ElementType::kFloat16}) {
+    if (IsExactIn(spec.weight, type)) types.push_back(type);
+  }
+  return types;
 }
 
 absl::Status SupportsSm90(const QuantSpec& spec, const LayerShape& shape,
                           const std::string& architecture) {
+  constexpr int64_t kLargestK = 1 << 30;         // bytes of a row of x are counted in 31 bits
+  constexpr int64_t kLargestN = 1 << 23;         // so are the bytes of a chunk
+  constexpr int64_t kLargestIntegerK = 1 << 17;  // sums of int8 products stay below 2^31
   if (architecture != "sm_90a") return NoKernel(absl::StrCat("architecture ", architecture));
   if (shape.experts != 1) return NoKernel(absl::StrCat(shape.experts, " experts"));
-  if (spec.weight != IntegerFormat(4)) {
-    return NoKernel(absl::StrCat(NumberFormatName(spec.weight), " weights"));
-  }
+  if (shape.n >= kLargestN) return NoKernel(absl::StrCat("N = ", shape.n));
+  if (shape.k >= kLargestK) return NoKernel(absl::StrCat("K = ", shape.k));
   if (spec.zero_point == ZeroPointKind::kFloat) return NoKernel("floating-point zero points");
   if (spec.has_group_index) return NoKernel("a group index");
-  if (HasGroups(spec, shape) && spec.scale_block_k % 16 != 0) {
+  const std::vector<ElementType> types = Sm90XTypes(spec);
+  if (types.empty()) return NoKernel(absl::StrCat(NumberFormatName(spec.weight), " weights"));
+  const Sm90Operand operand = {spec.weight, types.front()};
+  if (!operand.is_wide()) {
+    const std::string why = WhyNotNarrow(spec, operand.x_type);
+    if (!why.empty()) return NoKernel(why);
+  }
+  const int step = LayoutOf(operand).step_columns();
+  if (HasGroups(spec, shape) && spec.scale_block_k % step != 0) {
+    return NoKernel(absl::StrCat("groups of ", spec.scale_block_k,
+                                 " columns, which are no multiple of ", step));
+  }
+  // Eight sets of scales and zero points do not fit into the registers of one thread.
+  if (!operand.is_wide() && spec.zero_point == ZeroPointKind::kInteger && HasGroups(spec, shape) &&
+      spec.scale_block_k % 64 != 0) {
     return NoKernel(
-        absl::StrCat("groups of ", spec.scale_block_k, " columns, which are no multiple of 16"));
+        absl::StrCat("zero points of ", spec.scale_block_k, " columns with 8-bit activations"));
+  }
+  if (spec.activation_scale == ActivationScaleKind::kDynamicGroup &&
+      spec.activation_group < shape.k) {
+    if (operand.is_wide()) return NoKernel("16-bit activations with group scales");
+    if (spec.activation_group % LayoutOf(operand).slab_columns() != 0) {
+      return NoKernel(absl::StrCat("activation groups of ", spec.activation_group,
+                                   " columns, which are no multiple of 128"));
+    }
+  }
+  if (operand.is_int8() && !HasGroups(spec, shape) && shape.k > kLargestIntegerK) {
+    return NoKernel(absl::StrCat("int8 sums over ", shape.k, " columns"));
   }
   return absl::OkStatus();
 }
 
+bool Sm90TakesXScales(const QuantSpec& spec, const LayerShape& shape) {
+  return HasNarrowActivations(spec) &&
+         spec.activation_scale == ActivationScaleKind::kDynamicGroup &&
+         spec.activation_group < shape.k;
+}
+
 Sm90Packing Sm90PackingOf(const QuantSpec& spec, const LayerShape& shape) {
   Sm90Packing packing;
-  const bool has_groups = HasGroups(spec, shape);
-  if (has_groups) {
+  packing.operand = {spec.weight, Sm90XTypes(spec).front()};
+  if (packing.operand.is_wide()) packing.operand.x_type = ElementType::kBFloat16;
+  packing.layout = LayoutOf(packing.operand);
+  if (HasGroups(spec, shape)) {
     packing.group_scale = PackedScale(spec.scale);
-    packing.layout.scale_step = ScaleStep(spec.scale_block_k);
+    packing.layout.scale_step = ScaleStep(spec.scale_block_k, packing.layout.chunk_columns());
+    packing.is_relative = packing.operand.is_wide() &&
+                          IsScaledExactly(spec.weight, spec.scale, ElementType::kBFloat16);
   }
   packing.layout.scale_bytes = packing.group_scale.bits / 8;
   packing.layout.has_zero_points = spec.zero_point == ZeroPointKind::kInteger;
@@ -143,6 +326,7 @@ Sm90Packing Sm90PackingOf(const QuantSpec& spec, const LayerShape& shape) {
 std::vector<Sm90Choice> ChooseSm90(const QuantSpec& spec, const LayerShape& shape,
                                    ElementType x_type) {
   constexpr int64_t kLargestGridY = 65535;
+  constexpr int kKiB = 1024;
   const std::vector<Shape> four_groups = {{4, 1}, {2, 2}, {1, 4}};
   const std::vector<Shape> two_groups = {{2, 1}, {1, 2}};
   // Fewer rows of w would read x more often, which costs more than idle multiprocessors here.
@@ -154,28 +338,29 @@ std::vector<Sm90Choice> ChooseSm90(const QuantSpec& spec, const LayerShape& shap
   config.zero_point = spec.zero_point;
   config.x_type = x_type;
   config.scale_step = packing.layout.scale_step;
+  config.scale_on_weights = packing.is_relative && IsScaledExactly(spec.weight, spec.scale, x_type);
+  config.has_x_scales = Sm90TakesXScales(spec, shape);
+  // Operands that need no decoding keep two warpgroups busy enough, and their chunks are large.
+  const bool is_direct = !packing.operand.is_wide() && spec.weight.bits == 8;
+  const std::vector<Shape>* small = is_direct ? &two_groups : &four_groups;
 
-  struct Range {
-    int64_t largest_m;
-    int tokens;
-    int64_t row_tiles;
-    const std::vector<Shape>* candidates;
-    int stages;
-  };
   const Range ranges[] = {
-      {8, 8, 1, &four_groups, 4},
-      {16, 16, 1, &four_groups, 4},
-      {32, 32, 1, &four_groups, 6},
-      {64, 64, 1, &two_groups, 6},
-      {128, 128, 1, &two_row_groups, 4},
-      {256, 128, 2, &two_row_groups, 4},
-      {kLargestGridY * 128, 128, 4, &two_row_groups, 4},
+      {8, 8, 1, small, 64 * kKiB, 1},
+      {16, 16, 1, small, 64 * kKiB, 1},
+      {32, 32, 1, small, 96 * kKiB, 1},
+      {64, 64, 1, &two_groups, 48 * kKiB, 2},
+      {128, 128, 1, &two_row_groups, 32 * kKiB, 2},
+      {256, 128, 2, &two_row_groups, 32 * kKiB, 2},
+      {kLargestGridY * 128, 128, 4, &two_row_groups, 32 * kKiB, 2},
   };
   std::vector<Sm90Choice> choices;
-  for (const Range& range : ranges) {
-    config.tokens = range.tokens;
-    choices.push_back(Choose(config, shape, range.row_tiles, *range.candidates, range.stages));
-    choices.back().largest_m = range.largest_m;
+  for (Range range : ranges) {
+    choices.push_back(Choose(config, shape, range));
+    // Too many registers: fewer warpgroups, then fewer rows of x.
+    if (choices.back().cluster == 0) range.candidates = &two_groups;
+    for (; choices.back().cluster == 0; range.tokens /= 2, range.row_tiles *= 2) {
+      choices.back() = Choose(config, shape, range);
+    }
   }
   return choices;
 }

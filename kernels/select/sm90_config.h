@@ -17,6 +17,7 @@
 #include "kernels/contract/number_format.h"
 #include "kernels/contract/quant_spec.h"
 #include "kernels/contract/sm90_block.h"
+#include "kernels/contract/sm90_operand.h"
 
 namespace gemmd {
 
@@ -25,43 +26,51 @@ struct Sm90Config {
   NumberFormat group_scale;  // as packed; kNoFormat when scales are per row
   ZeroPointKind zero_point = ZeroPointKind::kNone;
   ElementType x_type = ElementType::kBFloat16;
-  int scale_step = PackedLayout::kChunkColumns;
+  int scale_step = 128;           // columns
+  bool scale_on_weights = false;  // group scales multiply the decoded weights, not their sums
+  bool has_x_scales = false;      // x has scales per 128 columns, or multiples of them
   int tokens = 8;
   int row_groups = 4;
   int column_groups = 1;
   int stages = 4;
+  int sharers = 1;  // neighbouring blocks of a cluster that copy x for each other
 
+  Sm90Operand operand() const { return {weight, x_type}; }
+  PackedLayout layout() const;
   Sm90Block block() const {
-    return {{group_scale.bits / 8, scale_step, zero_point == ZeroPointKind::kInteger},
-            tokens,
-            row_groups,
-            column_groups,
-            stages};
+    return {layout(), tokens, row_groups, column_groups, stages, has_x_scales};
   }
 };
 
 template <typename Visitor>
 void VisitFields(const Sm90Config& config, Visitor&& visit) {
-  const auto& [weight, group_scale, zero_point, x_type, scale_step, tokens, row_groups,
-               column_groups, stages] = config;
+  const auto& [weight, group_scale, zero_point, x_type, scale_step, scale_on_weights, has_x_scales,
+               tokens, row_groups, column_groups, stages, sharers] = config;
   visit("kWeight", weight);
   visit("kGroupScale", group_scale);
   visit("kZeroPoint", zero_point);
   visit("kXType", x_type);
   visit("kScaleStep", scale_step);
+  visit("kScaleOnWeights", scale_on_weights);
+  visit("kHasXScales", has_x_scales);
   visit("kTokens", tokens);
   visit("kRowGroups", row_groups);
   visit("kColumnGroups", column_groups);
   visit("kStages", stages);
+  visit("kSharers", sharers);
 }
 
 std::string RenderProgram(const Sm90Config& config);
 std::string KernelNameExpression(const Sm90Config& config);
 std::vector<std::pair<std::string, std::string>> DescribeFields(const Sm90Config& config);
-// "gemm_sm90_bf16_int4_bf16g128_8x256x128": x, weight, scale and columns it is for, tokens x rows x columns.
+// "gemm_sm90_bf16_int4_bf16s128_8x256x128": x, weight, scale and columns it is for, tokens x rows x columns.
 std::string KernelName(const Sm90Config& config);
 
-// Whether the kernel computes this layer as exactly as the generic one.
+// Types of x that have kernels for the layer: the layer's own activation type when it has one of 8 bits,
+// else the 16-bit floats that hold its weights exactly.
+std::vector<ElementType> Sm90XTypes(const QuantSpec& spec);
+
+// Whether the kernel computes this layer as exactly as the generic one, for every type of Sm90XTypes.
 absl::Status SupportsSm90(const QuantSpec& spec, const LayerShape& shape,
                           const std::string& architecture);
 
@@ -69,15 +78,23 @@ absl::Status SupportsSm90(const QuantSpec& spec, const LayerShape& shape,
 struct Sm90Packing {
   NumberFormat group_scale;
   PackedLayout layout;
+  Sm90Operand operand;  // kBFloat16 stands for both 16-bit types
+  // Group scales are packed relative to the power of two of their row's largest, which the row's factor
+  // holds: products with weights then stay in range.
+  bool is_relative = false;
 };
 Sm90Packing Sm90PackingOf(const QuantSpec& spec, const LayerShape& shape);
+
+// Whether the kernels take x with group scales, and only such x.
+bool Sm90TakesXScales(const QuantSpec& spec, const LayerShape& shape);
 
 struct Sm90Choice {
   int64_t largest_m;
   Sm90Config config;
-  int cluster;  // blocks that share the columns of one tile
+  int cluster;  // blocks: config.sharers tiles times the parts of K
 };
 // Ascending in M. The last bound is what a grid can count; above it the generic kernel serves.
+// `x_type` is one of Sm90XTypes.
 std::vector<Sm90Choice> ChooseSm90(const QuantSpec& spec, const LayerShape& shape,
                                    ElementType x_type);
 

@@ -108,7 +108,7 @@ int Process::Wait(absl::Duration limit) {
       exit_code_ = 127;
     } else if (absl::Now() >= deadline) {
       return -1;
-    } else {
+    } else if (!Fill(absl::Now() + absl::Milliseconds(2))) {  // a full pipe would hold it for ever
       absl::SleepFor(absl::Milliseconds(2));
     }
   }

@@ -117,6 +117,7 @@ struct GemmCase {
   int64_t x_scale_columns = 0;  // 0 = no x_scale
   int64_t sampled = 0;          // rows and columns compared with the reference; 0 = all
   bool batch_invariant = false;
+  int sum_bits = 19;  // accuracy of the arithmetic, as in Tolerance
 };
 
 struct GemmRun {
@@ -144,12 +145,12 @@ inline std::vector<double> ScaledRow(const StandardTensor& tensor, const HostMat
 }
 
 inline void CompareElement(const HostMatrix& y, int64_t m, int64_t n, const ExactSum& sum,
-                           bool exact) {
+                           const GemmCase& c) {
   const double got = y.at(m, n);
-  if (exact) {
+  if (c.integer_valued) {
     ASSERT_EQ(got, sum.value) << "y[" << m << ", " << n << "]";
   } else {
-    ASSERT_NEAR(got, sum.value, Tolerance(sum, y.type))
+    ASSERT_NEAR(got, sum.value, Tolerance(sum, y.type, c.sum_bits))
         << "y[" << m << ", " << n << "], magnitude " << sum.magnitude;
   }
 }
@@ -172,7 +173,7 @@ inline void CompareGemm(const StandardTensor& tensor, const GemmCase& c, const H
       ExactSum sum = ExactDot(activations[i], weights);
       sum.value += bias;
       sum.magnitude += std::abs(bias);
-      CompareElement(y, rows[i], n, sum, c.integer_valued);
+      CompareElement(y, rows[i], n, sum, c);
       if (::testing::Test::HasFatalFailure()) return;
     }
   }

@@ -248,10 +248,10 @@ inline std::vector<double> MatrixRow(const HostMatrix& matrix, int64_t row) {
 // added in float32: errors of 2^-24 each, of random sign. 2^-19 of the sum of |terms| is far above
 // what that gives and far below one wrong element. The output is rounded once: half a unit in the
 // last place.
-inline double Tolerance(const ExactSum& sum, const NumberFormat& out) {
+inline double Tolerance(const ExactSum& sum, const NumberFormat& out, int sum_bits = 19) {
   const double unit = std::ldexp(1.0, -(out.mantissa_bits + 1));
   const double smallest = std::ldexp(1.0, 1 - out.bias() - out.mantissa_bits);
-  const double arithmetic = std::ldexp(sum.magnitude, -19);
+  const double arithmetic = std::ldexp(sum.magnitude, -sum_bits);
   return arithmetic + unit * (std::abs(sum.value) + arithmetic) + smallest / 2;
 }
 

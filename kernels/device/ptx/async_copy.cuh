@@ -16,6 +16,12 @@ __device__ __forceinline__ void Copy16(uint32_t to, const void* from, int bytes)
                : "memory");
 }
 
+// The first `bytes` (0 to 4) of 4 bytes, zeros for the rest. Both addresses are multiples of 4.
+__device__ __forceinline__ void Copy4(uint32_t to, const void* from, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes)
+               : "memory");
+}
+
 __device__ __forceinline__ void StoreShared16(uint32_t to, const uint32_t (&words)[4]) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]), "r"(words[1]),
                "r"(words[2]), "r"(words[3])

@@ -9,6 +9,18 @@
 
 namespace gemmd::device::ptx {
 
+// The compiler moves no computation of `value` past this line. wgmma reads and writes registers after its
+// statement, which the compiler does not know.
+__device__ __forceinline__ void PinRegister(uint32_t& value) {
+  asm volatile("" : "+r"(value)::"memory");
+}
+__device__ __forceinline__ void PinRegister(int32_t& value) {
+  asm volatile("" : "+r"(value)::"memory");
+}
+__device__ __forceinline__ void PinRegister(float& value) {
+  asm volatile("" : "+f"(value)::"memory");
+}
+
 __device__ __forceinline__ void WgmmaFence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -30,7 +42,8 @@ __device__ __forceinline__ uint64_t SwizzledTileDescriptor(uint32_t address) {
   constexpr uint64_t kUnusedLeadingStride = uint64_t{1} << 16;
   return ((address & 0x3ffffu) >> 4) | kUnusedLeadingStride | kStrideOf8Rows | kSwizzle128;
 }
-inline constexpr uint64_t kDescriptorStep = 32 >> 4;  // 16 columns of 2 bytes
+inline constexpr uint64_t kDescriptorStep =
+    32 >> 4;  // the 32 bytes of a row that one instruction reads
 
 }  // namespace gemmd::device::ptx
 

@@ -1,30 +1,73 @@
-// Packed weights, read back the way the device parts read them: thread by thread, in wgmma's fragment order.
+// Packed weights, read back the way the device parts read them: thread by thread, decoded to the operands of
+// wgmma's fragment, and compared with the layer's weights.
 #include "kernels/pack/pack_weights.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/base/status.h"
 #include "kernels/contract/packed_weights.h"
-#include "kernels/device/decode_int4_sm90.cuh"
+#include "kernels/device/decode_bytes_sm90.cuh"
+#include "kernels/device/decode_pairs_sm90.cuh"
+#include "kernels/select/gemm_config.h"
 #include "kernels/select/sm90_config.h"
 #include "tests/kernels/random_layer.h"
 
 namespace gemmd::testing {
 namespace {
 
-QuantSpec Spec(const NumberFormat& scale, int64_t block_n, int64_t block_k, ZeroPointKind zero) {
-  QuantSpec spec;
-  spec.weight = IntegerFormat(4);
-  spec.scale = scale;
-  spec.scale_block_n = block_n;
-  spec.scale_block_k = block_k;
-  spec.zero_point = zero;
-  return spec;
+using ::testing::HasSubstr;
+
+NumberFormat ActivationOf(ElementType type) {
+  switch (type) {
+    case ElementType::kFloat16:
+      return kFloat16;
+    case ElementType::kBFloat16:
+      return kBFloat16;
+    case ElementType::kFloat8E4M3:
+      return kFloat8E4M3;
+    case ElementType::kFloat8E5M2:
+      return kFloat8E5M2;
+    default:
+      return kInt8;
+  }
 }
 
-PackedWeights Pack(const StandardTensor& tensor) {
-  return PackWeights(tensor.spec, tensor.shape,
-                     {tensor.codes, tensor.scales, tensor.zero_points, tensor.secondary_scales});
-}
+// Two 16-bit floats in a register, as PairMath does it on the device.
+template <ElementType kType>
+struct HostPairs {
+  template <typename Op>
+  static uint32_t Each(uint32_t a, uint32_t b, Op op) {
+    const NumberFormat format = ActivationOf(kType);
+    uint32_t result = 0;
+    for (int shift : {0, 16}) {
+      const double value = op(DecodeNumber(format, a >> shift & 0xffffu),
+                              DecodeNumber(format, b >> shift & 0xffffu));
+      result |= EncodeNumber(format, value) << shift;
+    }
+    return result;
+  }
+  static uint32_t Subtract(uint32_t a, uint32_t b) {
+    return Each(a, b, [](double x, double y) { return x - y; });
+  }
+  static uint32_t Multiply(uint32_t a, uint32_t b) {
+    return Each(a, b, [](double x, double y) { return x * y; });
+  }
+};
+
+// What a kernel's Config says about codes.
+template <NumberFormat kFormat, ElementType kX, ZeroPointKind kZero>
+struct OperandConfig {
+  static constexpr NumberFormat kWeight = kFormat;
+  static constexpr ElementType kXType = kX;
+  static constexpr ZeroPointKind kZeroPoint = kZero;
+  static constexpr Sm90Operand kOperand = {kFormat, kX};
+  static constexpr PackedLayout Layout() {
+    return {.code_bits = kFormat.bits,
+            .operand_bits = kOperand.bits(),
+            .lane_bits = kOperand.by_table() ? 4 : kOperand.bits()};
+  }
+};
 
 template <typename T>
 T ValueAt(const std::vector<std::byte>& bytes, int64_t offset) {
@@ -33,116 +76,215 @@ T ValueAt(const std::vector<std::byte>& bytes, int64_t offset) {
   return value;
 }
 
-float PackedScaleAt(const NumberFormat& format, const std::vector<std::byte>& bytes,
-                    int64_t offset) {
-  if (format == kFloat32) return ValueAt<float>(bytes, offset);
-  return static_cast<float>(DecodeNumber(format, ValueAt<uint16_t>(bytes, offset)));
-}
-
 // Weights of one layer as threads of a warpgroup see them.
+template <class Config>
 class PackedReader {
  public:
-  explicit PackedReader(const StandardTensor& tensor)
-      : tensor_(tensor),
-        packing_(Sm90PackingOf(tensor.spec, tensor.shape)),
-        packed_(Pack(tensor)) {}
-
-  // PTX ISA, wgmma fragment A: register i of thread t in step s, lower or upper half.
-  struct Element {
-    int row;     // of the unit
-    int column;  // of the slab
-  };
-  static Element ElementOf(int thread, int step, int i, int half) {
-    const int lane = thread % 32;
-    return {thread / 32 * 16 + lane / 4 + i % 2 * 8, step * 16 + lane % 4 * 2 + half + i / 2 * 8};
-  }
-
-  double Weight(int64_t chunk, int64_t unit, int slab, int thread, int step, int i,
-                int half) const {
-    const auto [row, column] = ElementOf(thread, step, i, half);
-    const PackedLayout& layout = packing_.layout;
-    const int64_t base = layout.UnitOffset(chunk, unit, tensor_.shape.n, tensor_.shape.k);
-    const auto word = ValueAt<uint32_t>(
-        packed_.units, base + layout.code_offset() + ((slab * 128 + thread) * 4 + step) * 4);
-    using Decode = device::DecodeInt4Sm90<ElementType::kBFloat16>;
-    const uint32_t pair = Decode::Raised(word, i);
-    const double raised = DecodeNumber(kBFloat16, half == 0 ? pair & 0xffffu : pair >> 16);
-    const int set = (slab * PackedLayout::kSlabColumns + column) / layout.scale_step;
-    const int place = set * PackedLayout::kUnitRows + PackedLayout::PairIndex(row);
-    const uint32_t zero =
-        layout.has_zero_points
-            ? ValueAt<uint8_t>(packed_.units, base + layout.zero_point_offset() + place)
-            : 8u;
-    double scale = 1;
-    if (layout.scale_bytes > 0) {
-      scale = PackedScaleAt(packing_.group_scale, packed_.units, base + place * layout.scale_bytes);
-    }
-    if (!packed_.channel_factor.empty() && unit * 64 + row < tensor_.shape.n) {
-      scale *= ValueAt<float>(packed_.channel_factor, (unit * 64 + row) * 4);
-    }
-    const double offset = DecodeNumber(kBFloat16, Decode::Offset(zero) & 0xffffu);
-    return (raised - offset) * scale;
-  }
+  PackedReader(const StandardTensor& tensor, const PackedWeights& packed)
+      : tensor_(tensor), packing_(Sm90PackingOf(tensor.spec, tensor.shape)), packed_(packed) {}
 
   void ExpectEveryWeight() const {
     const auto& [experts, n, k] = tensor_.shape;
-    std::vector<std::vector<double>> rows;
-    for (int64_t row = 0; row < n; ++row) rows.push_back(WeightRow(tensor_, 0, row));
-    for (int64_t chunk = 0; chunk < PackedLayout::Chunks(k); ++chunk) {
+    for (int64_t row = 0; row < n; ++row) rows_.push_back(WeightRow(tensor_, 0, row));
+    for (int64_t chunk = 0; chunk < layout().Chunks(k); ++chunk) {
       for (int64_t unit = 0; unit < PackedLayout::Units(n); ++unit) {
-        for (int slab = 0; slab < PackedLayout::SlabsOf(chunk, k); ++slab) {
-          for (int at = 0; at < 128 * 4 * 8; ++at) {
-            const int thread = at / 32, step = at / 8 % 4, i = at / 2 % 4, half = at % 2;
-            const auto [r, c] = ElementOf(thread, step, i, half);
-            const int64_t row = unit * 64 + r;
-            const int64_t column = chunk * 128 + slab * 64 + c;
-            if (row >= n || column >= k) continue;
-            const double want = rows[static_cast<size_t>(row)][static_cast<size_t>(column)];
-            // Exact but for the product of a row's scale and its secondary scale in float32.
-            ASSERT_NEAR(Weight(chunk, unit, slab, thread, step, i, half), want,
-                        std::abs(want) * 1e-7)
-                << row << ", " << column;
-          }
+        for (int slab = 0; slab < layout().SlabsOf(chunk, k); ++slab) {
+          ExpectSlab(chunk, unit, slab);
+          if (::testing::Test::HasFatalFailure()) return;
         }
       }
     }
   }
 
-  const PackedWeights& packed() const { return packed_; }
-
  private:
-  const StandardTensor& tensor_;
-  const Sm90Packing packing_;
-  const PackedWeights packed_;
-};
+  static constexpr bool kIsWide = Config::kOperand.is_wide();
+  static constexpr int kElements = 32 / Config::kOperand.bits();
 
-TEST(PackWeightsTest, EveryWeightIsWhereItsThreadLooksForIt) {
-  Random random(5);
-  const std::vector<QuantSpec> specs = {
-      Spec(kFloat16, 1, 128, ZeroPointKind::kNone),
-      Spec(kBFloat16, 1, 64, ZeroPointKind::kInteger),
-      Spec(kFloat32, 1, 32, ZeroPointKind::kInteger),
-      Spec(kFloat16, 1, 16, ZeroPointKind::kNone),
-      Spec(kBFloat16, 1, 48, ZeroPointKind::kInteger),
-      Spec(kFloat8E8M0, 1, 32, ZeroPointKind::kNone),
-      Spec(kFloat8E4M3, 1, 96, ZeroPointKind::kNone),
-      Spec(kFloat8E5M2, 1, 256, ZeroPointKind::kNone),
-      Spec(kFloat16, 1, 0, ZeroPointKind::kInteger),
-      Spec(kFloat32, 0, 0, ZeroPointKind::kNone),
-      Spec(kFloat32, 48, 128, ZeroPointKind::kNone),
-      Spec(kNoFormat, 1, 0, ZeroPointKind::kNone),
+  const PackedLayout& layout() const { return packing_.layout; }
+
+  // PTX ISA, fragment A of wgmma: element `e` of register v of a thread.
+  struct Element {
+    int row;     // of the unit
+    int column;  // of the slab
   };
-  for (size_t i = 0; i < specs.size(); ++i) {
-    for (const LayerShape& shape : {LayerShape{1, 70, 300}, {1, 64, 128}, {1, 130, 61}}) {
-      QuantSpec spec = specs[i];
-      if (i % 4 == 1) spec.secondary_scale = SecondaryScaleKind::kChannel;
-      if (i % 4 == 2) spec.secondary_scale = SecondaryScaleKind::kTensor;
-      ASSERT_TRUE(SupportsSm90(spec, shape, "sm_90a").ok()) << i;
-      const StandardTensor tensor = RandomTensor(spec, shape, random);
-      PackedReader(tensor).ExpectEveryWeight();
-      ASSERT_FALSE(::testing::Test::HasFatalFailure()) << "spec " << i << ", K " << shape.k;
+  static Element ElementOf(int thread, int v, int e) {
+    const int lane = thread % 32;
+    const int i = v % 4;
+    return {thread / 32 * 16 + lane / 4 + i % 2 * 8,
+            v / 4 * 8 * kElements + lane % 4 * kElements + e + i / 2 * 4 * kElements};
+  }
+
+  uint32_t ZeroPoint(int64_t unit_offset, int place) const {
+    if (!layout().has_zero_points) return 1u << (Config::kWeight.bits - 1);
+    return ValueAt<uint8_t>(packed_.units, unit_offset + layout().zero_point_offset() + place);
+  }
+
+  // Scale of the sums and the row's factor.
+  double Factor(int64_t unit_offset, int place, int64_t row) const {
+    double factor = 1;
+    const int64_t at = unit_offset + place * layout().scale_bytes;
+    if (layout().scale_bytes == 4) factor = ValueAt<float>(packed_.units, at);
+    if (layout().scale_bytes == 2) {
+      factor = DecodeNumber(packing_.group_scale, ValueAt<uint16_t>(packed_.units, at));
+    }
+    if (!packed_.channel_factor.empty()) factor *= ValueAt<float>(packed_.channel_factor, row * 4);
+    return factor;
+  }
+
+  void ExpectSlab(int64_t chunk, int64_t unit, int slab) const {
+    const int64_t offset = layout().UnitOffset(chunk, unit, tensor_.shape.n, tensor_.shape.k);
+    const auto* codes_at = reinterpret_cast<const char*>(packed_.units.data()) + offset +
+                           layout().code_offset() + slab * layout().slab_bytes();
+    for (int thread = 0; thread < 128; ++thread) {
+      device::SlabCodesSm90<Config> codes;
+      codes.Load(codes_at, thread);
+      for (int at = 0; at < 16 * kElements; ++at) {
+        const int v = at / kElements;
+        const auto [r, c] = ElementOf(thread, v, at % kElements);
+        const int64_t row = unit * 64 + r;
+        const int column_of_chunk = slab * layout().slab_columns() + c;
+        const int64_t column = chunk * layout().chunk_columns() + column_of_chunk;
+        if (row >= tensor_.shape.n || column >= tensor_.shape.k) continue;
+        const int place = column_of_chunk / layout().scale_step * 64 + PackedLayout::PairIndex(r);
+        const double got = Operand(codes, v, at % kElements, ZeroPoint(offset, place)) *
+                           Factor(offset, place, row);
+        const double want = rows_[static_cast<size_t>(row)][static_cast<size_t>(column)];
+        // Exact but for the product of a row's scale and its secondary scale in float32.
+        ASSERT_NEAR(got, want, std::abs(want) * 1e-7) << row << ", " << column;
+      }
     }
   }
+
+  static double Operand(const device::SlabCodesSm90<Config>& codes, int v, int element,
+                        uint32_t zero_point) {
+    if constexpr (kIsWide) {
+      using Decode = device::DecodePairsSm90<Config, HostPairs<Config::kXType>>;
+      const uint32_t pair = Decode::Decode(codes, v, Decode::Offset(zero_point));
+      return DecodeNumber(ActivationOf(Config::kXType), pair >> (16 * element) & 0xffffu);
+    } else {
+      using Decode = device::DecodeBytesSm90<Config>;
+      const uint32_t offset = Decode::Offset(zero_point);
+      uint32_t two[2];
+      Decode::DecodeTwo(codes, v / 2, {offset, offset}, two);
+      const uint32_t byte = two[v % 2] >> (8 * element) & 0xffu;
+      if (Config::kXType == ElementType::kInt8) return static_cast<int8_t>(byte);
+      return DecodeNumber(Config::kOperand.is_e5m2() ? kFloat8E5M2 : kFloat8E4M3, byte);
+    }
+  }
+
+  const StandardTensor& tensor_;
+  const Sm90Packing packing_;
+  const PackedWeights& packed_;
+  mutable std::vector<std::vector<double>> rows_;
+};
+
+absl::StatusOr<PackedWeights> Pack(const StandardTensor& tensor) {
+  return PackWeights(tensor.spec, tensor.shape,
+                     {tensor.codes, tensor.scales, tensor.zero_points, tensor.secondary_scales});
+}
+
+template <class Config>
+void ExpectPacked(const QuantSpec& spec, const LayerShape& shape, Random& random) {
+  const absl::Status supported = SupportsSm90(spec, shape, "sm_90a");
+  ASSERT_TRUE(supported.ok()) << supported.ToString();
+  StandardTensor tensor = RandomTensor(spec, shape, random);
+  for (int64_t i = 0; i < static_cast<int64_t>(tensor.zero_points.size()) / 2; ++i) {
+    const auto zero = ValueAt<int16_t>(tensor.zero_points, i * 2);
+    SetValue<int16_t>(tensor.zero_points, i, std::min<int16_t>(zero, 255));
+  }
+  const absl::StatusOr<PackedWeights> packed = Pack(tensor);
+  ASSERT_TRUE(packed.ok()) << packed.status().ToString();
+  PackedReader<Config>(tensor, *packed).ExpectEveryWeight();
+}
+
+// Every granularity the layout has for the format, on shapes with tails.
+template <NumberFormat kFormat, ElementType kX, ZeroPointKind kZero = ZeroPointKind::kNone>
+void ExpectFormat() {
+  using Config = OperandConfig<kFormat, kX, kZero>;
+  SCOPED_TRACE(NumberFormatName(kFormat) + " weights, " + NumberFormatName(ActivationOf(kX)) +
+               (kZero == ZeroPointKind::kNone ? "" : ", zero points"));
+  Random random(5);
+  const std::vector<NumberFormat> scales = {kFloat16,    kBFloat16,   kFloat32,
+                                            kFloat8E4M3, kFloat8E8M0, kNoFormat};
+  size_t index = kFormat.bits;
+  const bool has_eight_bit_zero_points =
+      !Config::kOperand.is_wide() && kZero != ZeroPointKind::kNone;
+  for (const int64_t group :
+       {has_eight_bit_zero_points ? 64 : 32, has_eight_bit_zero_points ? 192 : 96, 0, 256}) {
+    for (const LayerShape& shape : {LayerShape{1, 70, 300}, {1, 64, 61}}) {
+      QuantSpec spec;
+      spec.weight = kFormat;
+      spec.scale = scales[index++ % scales.size()];
+      spec.scale_block_k = group;
+      spec.zero_point = kZero;
+      spec.secondary_scale = static_cast<SecondaryScaleKind>(index % 3);
+      if (!Config::kOperand.is_wide()) spec.activation = ActivationOf(kX);
+      ExpectPacked<Config>(spec, shape, random);
+      ASSERT_FALSE(::testing::Test::HasFatalFailure()) << "group " << group << ", K " << shape.k;
+    }
+  }
+}
+
+template <ElementType kX, int... kBits>
+void ExpectIntegers() {
+  (ExpectFormat<IntegerFormat(kBits), kX>(), ...);
+}
+template <ElementType kX, int... kBits>
+void ExpectIntegersWithZeroPoints() {
+  (ExpectFormat<IntegerFormat(kBits), kX, ZeroPointKind::kInteger>(), ...);
+}
+template <ElementType kX, NumberFormat... kFormats>
+void ExpectFormats() {
+  (ExpectFormat<kFormats, kX>(), ...);
+}
+
+TEST(PackWeightsTest, IntegersInSixteenBitFloats) {
+  ExpectIntegers<ElementType::kBFloat16, 1, 2, 3, 4, 5, 6, 7, 8>();
+  ExpectIntegers<ElementType::kFloat16, 1, 2, 3, 4, 5, 6, 7, 8>();
+  ExpectIntegersWithZeroPoints<ElementType::kBFloat16, 1, 3, 4, 7, 8>();
+  ExpectIntegersWithZeroPoints<ElementType::kFloat16, 2, 4, 8>();
+}
+
+TEST(PackWeightsTest, FloatsInSixteenBitFloats) {
+  ExpectFormats<ElementType::kBFloat16, FloatFormat(1, 1), FloatFormat(2, 0), kFloat4E2M1,
+                FloatFormat(3, 0), FloatFormat(0, 3), FloatFormat(2, 2), FloatFormat(4, 0),
+                FloatFormat(2, 3), FloatFormat(3, 2), FloatFormat(4, 1), FloatFormat(2, 4),
+                FloatFormat(6, 0), FloatFormat(1, 6), kFloat8E4M3, kFloat8E5M2, FloatFormat(3, 4),
+                FloatFormat(7, 0), FloatFormat(0, 7)>();
+  ExpectFormats<ElementType::kFloat16, kFloat4E2M1, FloatFormat(0, 3), FloatFormat(3, 2),
+                FloatFormat(1, 6), kFloat8E4M3, kFloat8E5M2, FloatFormat(3, 4),
+                FloatFormat(0, 7)>();
+}
+
+TEST(PackWeightsTest, EightBitFloats) {
+  ExpectIntegers<ElementType::kFloat8E4M3, 1, 2, 3, 4>();
+  ExpectFormats<ElementType::kFloat8E4M3, FloatFormat(1, 1), kFloat4E2M1, FloatFormat(0, 3),
+                FloatFormat(3, 0), FloatFormat(0, 4), FloatFormat(2, 2), FloatFormat(3, 2),
+                FloatFormat(2, 3), FloatFormat(3, 3), FloatFormat(4, 2), kFloat8E4M3,
+                kFloat8E5M2>();
+  ExpectFormats<ElementType::kFloat8E5M2, kFloat4E2M1, kFloat8E4M3, kFloat8E5M2>();
+}
+
+TEST(PackWeightsTest, Int8) {
+  ExpectIntegers<ElementType::kInt8, 1, 2, 3, 4, 5, 6, 7, 8>();
+  ExpectIntegersWithZeroPoints<ElementType::kInt8, 1, 3, 4, 7>();
+  ExpectFormats<ElementType::kInt8, kFloat4E2M1>();
+}
+
+QuantSpec Spec(const NumberFormat& weight, const NumberFormat& scale, int64_t group) {
+  QuantSpec spec;
+  spec.weight = weight;
+  spec.scale = scale;
+  spec.scale_block_k = group;
+  return spec;
+}
+
+TEST(PackWeightsTest, BlocksOfRowsShareScales) {
+  Random random(7);
+  QuantSpec spec = Spec(IntegerFormat(4), kFloat32, 128);
+  spec.scale_block_n = 48;
+  ExpectPacked<OperandConfig<IntegerFormat(4), ElementType::kBFloat16, ZeroPointKind::kNone>>(
+      spec, {1, 130, 300}, random);
 }
 
 TEST(PackWeightsTest, TheLastChunkKeepsOnlyTheSlabsThatKReaches) {
@@ -157,25 +299,29 @@ TEST(PackWeightsTest, TheLastChunkKeepsOnlyTheSlabsThatKReaches) {
 TEST(PackWeightsTest, ScalesThatServeAWholeRowTakeNoPlaceBesideTheCodes) {
   Random random(6);
   const StandardTensor tensor =
-      RandomTensor(Spec(kFloat16, 1, 0, ZeroPointKind::kNone), {1, 64, 128}, random);
-  const PackedWeights packed = Pack(tensor);
-  EXPECT_EQ(packed.units.size(), 4096u);
-  EXPECT_EQ(packed.channel_factor.size(), 64u * 4);
-  EXPECT_EQ(Pack(tensor).units, packed.units);
+      RandomTensor(Spec(IntegerFormat(4), kFloat16, 0), {1, 64, 128}, random);
+  const absl::StatusOr<PackedWeights> packed = Pack(tensor);
+  ASSERT_TRUE(packed.ok());
+  EXPECT_EQ(packed->units.size(), 4096u);
+  EXPECT_EQ(packed->channel_factor.size(), 64u * 4);
+  EXPECT_EQ(Pack(tensor)->units, packed->units);
 }
 
-TEST(DecodeInt4Sm90Test, RaisesEveryCodeExactlyInBothTypes) {
-  for (uint32_t code = 0; code < 16; ++code) {
-    const uint32_t word = code * 0x11111111u;
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t bf16 = device::DecodeInt4Sm90<ElementType::kBFloat16>::Raised(word, i);
-      const uint32_t f16 = device::DecodeInt4Sm90<ElementType::kFloat16>::Raised(word, i);
-      EXPECT_EQ(DecodeNumber(kBFloat16, bf16 & 0xffffu), 128 + code);
-      EXPECT_EQ(DecodeNumber(kBFloat16, bf16 >> 16), 128 + code);
-      EXPECT_EQ(DecodeNumber(kFloat16, f16 & 0xffffu), 1024 + code);
-      EXPECT_EQ(DecodeNumber(kFloat16, f16 >> 16), 1024 + code);
-    }
-  }
+TEST(PackWeightsTest, RefusesWhatTheDecodePartsWouldMisread) {
+  Random random(8);
+  StandardTensor tensor = RandomTensor(Spec(kFloat8E4M3, kFloat32, 0), {1, 64, 128}, random);
+  EXPECT_TRUE(Pack(tensor).ok());
+  tensor.codes[77] = std::byte{0xff};
+  EXPECT_THAT(Pack(tensor).status().message(), HasSubstr("no number"));
+  EXPECT_EQ(ReasonOf(Pack(tensor).status()), "NO_KERNEL");
+  tensor.spec.activation = kFloat8E4M3;  // as an operand it stays what it is
+  EXPECT_TRUE(Pack(tensor).ok());
+
+  QuantSpec spec = Spec(IntegerFormat(8), kFloat32, 64);
+  spec.zero_point = ZeroPointKind::kInteger;
+  tensor = RandomTensor(spec, {1, 64, 128}, random);
+  SetValue<int16_t>(tensor.zero_points, 3, 256);
+  EXPECT_THAT(Pack(tensor).status().message(), HasSubstr("zero point 256"));
 }
 
 }  // namespace

@@ -1,0 +1,83 @@
+// What    How codes of one format become elements of the matrix instruction's register operand.
+//           bf16, f16 x    code - zero point, or the float itself, exact in x's type
+//           e4m3, e5m2 x   an 8-bit float (e5m2 for weights of 5 exponent bits, else e4m3)
+//           int8 x         two's complement
+//         8-bit operands hold weight * 2^-DebtExponent; the debt is paid with the row's factor.
+// Who     Packing, selection and the decode parts of device/.
+// Source  e4m3's codes 0 to 15 are 0 to 15 times 2^-9, subnormals and the first normals alike.
+#ifndef GEMMD_KERNELS_CONTRACT_SM90_OPERAND_H_
+#define GEMMD_KERNELS_CONTRACT_SM90_OPERAND_H_
+
+#include <cstdint>
+
+#include "kernels/contract/element_type.h"
+#include "kernels/contract/number_format.h"
+
+namespace gemmd {
+
+struct Sm90Operand {
+  NumberFormat weight;
+  ElementType x_type;
+
+  constexpr bool is_wide() const {
+    return x_type == ElementType::kBFloat16 || x_type == ElementType::kFloat16;
+  }
+  constexpr bool is_int8() const { return x_type == ElementType::kInt8; }
+  constexpr bool is_float8() const { return !is_wide() && !is_int8(); }
+  constexpr int bits() const { return is_wide() ? 16 : 8; }
+
+  // The operand of 8-bit floats.
+  constexpr bool is_e5m2() const { return is_float8() && weight.exponent_bits == 5; }
+  constexpr int mantissa_bits() const {
+    return x_type == ElementType::kBFloat16  ? 7
+           : x_type == ElementType::kFloat16 ? 10
+           : is_e5m2()                       ? 2
+                                             : 3;
+  }
+  constexpr int bias() const {
+    return x_type == ElementType::kBFloat16 ? 127 : is_e5m2() || is_wide() ? 15 : 7;
+  }
+
+  constexpr bool is_integer_weight() const { return weight.kind == NumberKind::kInteger; }
+  // Sign and magnitude.
+  constexpr bool is_sign_magnitude() const {
+    return weight.kind == NumberKind::kFloat && weight.exponent_bits == 0;
+  }
+  // Up to 16 operands, looked up: 8-bit operands but for integers in int8.
+  constexpr bool by_table() const {
+    return !is_wide() && weight.bits <= 4 && !(is_int8() && is_integer_weight());
+  }
+  // Integers packed in two's complement, so that the upper bits of an int8 are the number.
+  constexpr bool is_top_aligned(bool has_zero_points) const {
+    return is_int8() && is_integer_weight() && !has_zero_points;
+  }
+
+  constexpr int DebtExponent(bool has_zero_points) const {
+    if (is_wide()) return 0;
+    if (is_int8())
+      return is_top_aligned(has_zero_points) ? weight.bits - 8 : is_integer_weight() ? 0 : -1;
+    if (is_integer_weight() || is_sign_magnitude()) return 9;
+    return bias() - weight.bias();
+  }
+
+  // Operand of `code`, for by_table().
+  constexpr uint32_t TableEntry(uint32_t code) const {
+    const uint32_t half = 1u << (weight.bits - 1);
+    if (is_integer_weight()) {
+      return code >= half ? code - half : 0x80u | (half - code);
+    }
+    const bool is_negative = (code & half) != 0;
+    const uint32_t magnitude = code & (half - 1);
+    if (is_int8()) {  // e2m1, doubled
+      const uint32_t doubled =
+          magnitude < 4 ? magnitude : (2 + (magnitude & 1)) << (magnitude / 2 - 1);
+      return is_negative ? (0u - doubled) & 0xffu : doubled;
+    }
+    const int shift = is_sign_magnitude() ? 0 : mantissa_bits() - weight.mantissa_bits;
+    return (is_negative ? 0x80u : 0u) | magnitude << shift;
+  }
+};
+
+}  // namespace gemmd
+
+#endif  // GEMMD_KERNELS_CONTRACT_SM90_OPERAND_H_

@@ -1,0 +1,61 @@
+// What    Text of one wgmma.mma_async with A in registers, for the functions of wgmma_m64k16.cuh and
+//         wgmma_m64k32.cuh.
+// Shapes  `shape` "k16.f32.bf16.bf16", `tail` what follows the predicate, `c` the constraint of the
+//         accumulators d; a, b (descriptor) and accumulate are the caller's.
+// Source  PTX ISA, wgmma.mma_async.
+#ifndef GEMMD_KERNELS_DEVICE_PTX_WGMMA_TEXT_CUH_
+#define GEMMD_KERNELS_DEVICE_PTX_WGMMA_TEXT_CUH_
+
+// clang-format off
+#define GEMMD_D4(c, i) c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3])
+#define GEMMD_D8(c, i) GEMMD_D4(c, i), GEMMD_D4(c, i + 4)
+#define GEMMD_D16(c, i) GEMMD_D8(c, i), GEMMD_D8(c, i + 8)
+#define GEMMD_D32(c, i) GEMMD_D16(c, i), GEMMD_D16(c, i + 16)
+#define GEMMD_D64(c, i) GEMMD_D32(c, i), GEMMD_D32(c, i + 32)
+#define GEMMD_OPERANDS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate)
+
+#define GEMMD_WGMMA_N8(shape, tail, c) \
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %9, 0; " \
+               "wgmma.mma_async.sync.aligned.m64n8" shape " {" \
+               "%0, %1, %2, %3 " \
+               "}, {%4, %5, %6, %7}, %8, p" tail ";}" \
+               : GEMMD_D4(c, 0) : GEMMD_OPERANDS)
+#define GEMMD_WGMMA_N16(shape, tail, c) \
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %13, 0; " \
+               "wgmma.mma_async.sync.aligned.m64n16" shape " {" \
+               "%0, %1, %2, %3, %4, %5, %6, %7 " \
+               "}, {%8, %9, %10, %11}, %12, p" tail ";}" \
+               : GEMMD_D8(c, 0) : GEMMD_OPERANDS)
+#define GEMMD_WGMMA_N32(shape, tail, c) \
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %21, 0; " \
+               "wgmma.mma_async.sync.aligned.m64n32" shape " {" \
+               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15 " \
+               "}, {%16, %17, %18, %19}, %20, p" tail ";}" \
+               : GEMMD_D16(c, 0) : GEMMD_OPERANDS)
+#define GEMMD_WGMMA_N64(shape, tail, c) \
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0; " \
+               "wgmma.mma_async.sync.aligned.m64n64" shape " {" \
+               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31 " \
+               "}, {%32, %33, %34, %35}, %36, p" tail ";}" \
+               : GEMMD_D32(c, 0) : GEMMD_OPERANDS)
+#define GEMMD_WGMMA_N128(shape, tail, c) \
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %69, 0; " \
+               "wgmma.mma_async.sync.aligned.m64n128" shape " {" \
+               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+               "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63 " \
+               "}, {%64, %65, %66, %67}, %68, p" tail ";}" \
+               : GEMMD_D64(c, 0) : GEMMD_OPERANDS)
+// clang-format on
+
+// The one of kTokens tokens.
+#define GEMMD_WGMMA(shape, tail, c)                             \
+  if constexpr (kTokens == 8) GEMMD_WGMMA_N8(shape, tail, c);   \
+  if constexpr (kTokens == 16) GEMMD_WGMMA_N16(shape, tail, c); \
+  if constexpr (kTokens == 32) GEMMD_WGMMA_N32(shape, tail, c); \
+  if constexpr (kTokens == 64) GEMMD_WGMMA_N64(shape, tail, c); \
+  if constexpr (kTokens == 128) GEMMD_WGMMA_N128(shape, tail, c)
+
+#endif  // GEMMD_KERNELS_DEVICE_PTX_WGMMA_TEXT_CUH_

@@ -1,0 +1,18 @@
+// What    GemmArgs::x_map for kernels that copy x by the tensor memory accelerator.
+// Errors  None: where the accelerator cannot address x (rows that do not start at multiples of 16 bytes),
+//         has_x_map is 0 and the kernel's threads copy.
+// Threads Any. No driver call reaches the GPU.
+#ifndef GEMMD_KERNELS_LAUNCH_X_MAP_H_
+#define GEMMD_KERNELS_LAUNCH_X_MAP_H_
+
+#include "kernels/contract/gemm_args.h"
+#include "kernels/cuda/driver.h"
+#include "kernels/launch/gemm_plan.h"
+
+namespace gemmd {
+
+void SetXMap(const cuda::DriverTable& driver, const GemmKernel& kernel, GemmArgs& args);
+
+}  // namespace gemmd
+
+#endif  // GEMMD_KERNELS_LAUNCH_X_MAP_H_

@@ -4,11 +4,13 @@
 
 namespace gemmd {
 
+absl::Status Draining() {
+  return Error(absl::StatusCode::kUnavailable, "DRAINING", "the daemon is shutting down");
+}
+
 absl::Status Activity::Begin() {
   MutexLock lock(mutex_);
-  if (draining_) {
-    return Error(absl::StatusCode::kUnavailable, "DRAINING", "the daemon is shutting down");
-  }
+  if (draining_) return Draining();
   ++active_;
   return absl::OkStatus();
 }

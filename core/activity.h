@@ -10,6 +10,9 @@
 
 namespace gemmd {
 
+// Unavailable DRAINING.
+absl::Status Draining();
+
 class Activity {
  public:
   // Unavailable DRAINING, or OK and one End is due.

@@ -129,7 +129,8 @@ NodeStatus Node::Status() const {
   NodeStatus status;
   for (const Impl::Place& place : impl_->places) {
     status.devices.push_back(
-        {place.device->description(), place.device->health(), place.device->weights_bytes()});
+        {place.device->description(), place.device->health(), place.device->weights_bytes(),
+         place.device->kernel_counts()});
     const Reaper::Backlog backlog = place.reaper->backlog();
     status.closing += backlog.pending;
     status.oldest_close = std::max(status.oldest_close, backlog.oldest);
@@ -176,9 +177,12 @@ absl::StatusOr<std::shared_ptr<Session>> Node::OpenSession(const SessionIdentity
 }
 
 absl::StatusOr<std::shared_ptr<Session>> Node::FindSession(absl::string_view token) const {
-  MutexLock lock(impl_->mutex);
-  const auto found = impl_->by_token.find(std::string(token));
-  if (found != impl_->by_token.end()) return found->second;
+  {
+    MutexLock lock(impl_->mutex);
+    const auto found = impl_->by_token.find(std::string(token));
+    if (found != impl_->by_token.end()) return found->second;
+  }
+  if (impl_->activity.draining()) return Draining();
   return Error(absl::StatusCode::kUnauthenticated, "UNKNOWN_SESSION",
                "the session token is unknown or its session ended: open a session");
 }

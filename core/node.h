@@ -41,15 +41,16 @@ class Node {
 
   // -- sessions --
   absl::StatusOr<std::shared_ptr<Session>> OpenSession(const SessionIdentity& identity);
-  // Unauthenticated UNKNOWN_SESSION.
+  // Unauthenticated UNKNOWN_SESSION; Unavailable DRAINING while the node drains, which ends sessions.
   absl::StatusOr<std::shared_ptr<Session>> FindSession(absl::string_view token) const;
   const std::string& TokenOf(const Session& session) const;
   uint64_t IdOf(const Session& session) const;
   // A stream-kept session without a stream ends after stream_grace.
   absl::Status BeginKeep(Session& session);
   void EndKeep(const std::shared_ptr<Session>& session);
-  // Cancels queued requests, lets the running one finish, releases regions and layers. Returns at
-  // once; everything is released within 2 seconds unless a device call hangs.
+  // Fails queued requests, stops the running one where the device can be stopped, releases
+  // regions and layers. Returns at once; everything is released within 2 seconds unless a device
+  // call hangs.
   void EndSession(const std::shared_ptr<Session>& session, absl::string_view why);
   std::vector<SessionInfo> ListSessions() const;
 
@@ -87,8 +88,8 @@ class Node {
                  absl::Time deadline, std::function<bool()> cancelled,
                  std::function<void(absl::StatusOr<MoeResult>)> done);
 
-  // New sessions, layers and requests get Unavailable DRAINING; returns when nothing is queued or
-  // running, or at `deadline` (then DeadlineExceeded).
+  // New sessions, layers and requests, and calls of sessions that have ended, get Unavailable
+  // DRAINING; returns when nothing is queued or running, or at `deadline` (then DeadlineExceeded).
   absl::Status Drain(absl::Time deadline);
 
  private:

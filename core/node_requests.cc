@@ -232,11 +232,19 @@ absl::StatusOr<Prepared<Kind>> PrepareChecked(const Node::Impl& impl, const Sess
   return prepared;
 }
 
-// Ends a running call whose time or client is gone.
-StopFunction StopWhenGone(absl::Time deadline, std::function<bool()> cancelled) {
-  return [deadline, cancelled = std::move(cancelled)]() -> absl::Status {
+// Ends a running call whose time, client or session is gone. The session owns the queue that holds
+// the call, so the call must not own the session.
+StopFunction StopWhenGone(const std::shared_ptr<Session>& session, absl::Time deadline,
+                          std::function<bool()> cancelled) {
+  return [owner = std::weak_ptr<Session>(session), deadline,
+          cancelled = std::move(cancelled)]() -> absl::Status {
     if (cancelled && cancelled()) {
       return Error(absl::StatusCode::kCancelled, "CANCELLED", "the client gave up while it ran");
+    }
+    const std::shared_ptr<Session> alive = owner.lock();
+    if (alive == nullptr || alive->ended()) {
+      return Error(absl::StatusCode::kAborted, "SESSION_ENDED",
+                   "the session ended while the request ran");
     }
     if (absl::Now() < deadline) return absl::OkStatus();
     return Error(absl::StatusCode::kDeadlineExceeded, "DEADLINE",
@@ -245,8 +253,9 @@ StopFunction StopWhenGone(absl::Time deadline, std::function<bool()> cancelled) 
 }
 
 template <typename Kind, typename Request>
-void Submit(Node::Impl& impl, Session& session, const Request& request, absl::Time deadline,
-            std::function<bool()> cancelled, typename RequestJob<Kind>::Done done) {
+void Submit(Node::Impl& impl, const std::shared_ptr<Session>& session, const Request& request,
+            absl::Time deadline, std::function<bool()> cancelled,
+            typename RequestJob<Kind>::Done done) {
   const auto reject = [&impl](const absl::Status& status) {
     impl.Observe([&](NodeObserver& o) { o.OnRejected(ReasonOf(status)); });
   };
@@ -254,18 +263,18 @@ void Submit(Node::Impl& impl, Session& session, const Request& request, absl::Ti
     reject(begun);
     return done(begun);
   }
-  absl::StatusOr<Prepared<Kind>> prepared = PrepareChecked<Kind>(impl, session, request);
+  absl::StatusOr<Prepared<Kind>> prepared = PrepareChecked<Kind>(impl, *session, request);
   if (!prepared.ok()) {
     reject(prepared.status());
     done(prepared.status());
     return impl.activity.End();
   }
   Device& device = *prepared->device;
-  prepared->call.stop = StopWhenGone(deadline, cancelled);
+  prepared->call.stop = StopWhenGone(session, deadline, cancelled);
   auto job = std::make_shared<RequestJob<Kind>>(impl, *std::move(prepared), std::move(done));
   job->deadline = deadline;
   job->cancelled = std::move(cancelled);
-  if (absl::Status status = session.Submit(device, job); !status.ok()) return job->Reject(status);
+  if (absl::Status status = session->Submit(device, job); !status.ok()) return job->Reject(status);
   ++impl.requests_total;
 }
 
@@ -274,13 +283,13 @@ void Submit(Node::Impl& impl, Session& session, const Request& request, absl::Ti
 void Node::SubmitGemm(const std::shared_ptr<Session>& session, const GemmRequest& request,
                       absl::Time deadline, std::function<bool()> cancelled,
                       std::function<void(absl::StatusOr<GemmResult>)> done) {
-  Submit<Dense>(*impl_, *session, request, deadline, std::move(cancelled), std::move(done));
+  Submit<Dense>(*impl_, session, request, deadline, std::move(cancelled), std::move(done));
 }
 
 void Node::SubmitMoe(const std::shared_ptr<Session>& session, const MoeRequest& request,
                      absl::Time deadline, std::function<bool()> cancelled,
                      std::function<void(absl::StatusOr<MoeResult>)> done) {
-  Submit<Moe>(*impl_, *session, request, deadline, std::move(cancelled), std::move(done));
+  Submit<Moe>(*impl_, session, request, deadline, std::move(cancelled), std::move(done));
 }
 
 }  // namespace gemmd

@@ -51,6 +51,7 @@ absl::StatusOr<PrewarmPlan> ResolvePrewarm(const PrewarmJob& job, const Node& no
                                            const std::vector<std::filesystem::path>& roots,
                                            const std::function<bool()>& cancelled) {
   PrewarmPlan plan;
+  plan.rows = job.rows;
   GEMMD_RETURN_IF_ERROR(FindArchitectures(job, node, plan));
   for (const PrewarmLayer& layer : job.layers) AddNew(layer, plan.layers);
   if (job.running_layers) {

@@ -25,11 +25,13 @@ struct PrewarmJob {
   std::vector<CheckpointSource> checkpoints;  // an empty module: every quantized module
   std::vector<PrewarmLayer> layers;
   bool running_layers = false;
+  std::vector<RowRange> rows;  // of the requests to come; empty = any number
 };
 
 struct PrewarmPlan {
   std::vector<PrewarmLayer> layers;  // distinct
   std::vector<std::string> architectures;
+  std::vector<RowRange> rows;
 };
 
 // `cancelled` is asked between modules.

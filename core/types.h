@@ -149,6 +149,7 @@ struct LayerInfo {
   LayerState state = LayerState::kLoading;
   std::string source_format;
   bool gate_up_interleaved = false;
+  SpecialisedKernels specialised;
 };
 
 struct LayerProgress {
@@ -183,6 +184,7 @@ struct DeviceStatus {
   DeviceDescription description;
   absl::Status health;
   uint64_t weights_bytes = 0;
+  DeviceKernelCounts kernels;
 };
 
 struct NodeStatus {

@@ -40,14 +40,15 @@ void AddPrograms(std::vector<jit::KernelSource> programs, std::set<std::string>&
 }
 
 absl::StatusOr<PrewarmWork> PlanPrewarm(const std::vector<PrewarmLayer>& layers,
-                                        const std::vector<std::string>& architectures) {
+                                        const std::vector<std::string>& architectures,
+                                        const std::vector<RowRange>& rows) {
   PrewarmWork work;
   std::set<std::string> seen;
   for (const std::string& architecture : architectures) {
     GEMMD_RETURN_IF_ERROR(jit::CheckArchitecture(architecture));
     bool any = false;
     for (const PrewarmLayer& layer : layers) {
-      auto programs = LayerPrograms(layer.spec, layer.shape, architecture);
+      auto programs = LayerSources(layer.spec, layer.shape, architecture, rows);
       if (programs.ok()) {
         any = true;
         AddPrograms(*std::move(programs), seen, work);
@@ -61,7 +62,7 @@ absl::StatusOr<PrewarmWork> PlanPrewarm(const std::vector<PrewarmLayer>& layers,
       step.message = std::string(programs.status().message());
       work.impossible.push_back(std::move(step));
     }
-    if (any) AddPrograms(MoePrograms(architecture), seen, work);
+    if (any) AddPrograms(MoeSources(architecture), seen, work);
   }
   return work;
 }
@@ -122,8 +123,9 @@ absl::StatusOr<std::shared_ptr<KernelStore>> KernelStore::Open(const KernelStore
 
 absl::Status KernelStore::Prewarm(const std::vector<PrewarmLayer>& layers,
                                   const std::vector<std::string>& architectures,
-                                  const std::function<bool(const PrewarmStep&)>& progress) {
-  GEMMD_ASSIGN_OR_RETURN(const PrewarmWork work, PlanPrewarm(layers, architectures));
+                                  const std::function<bool(const PrewarmStep&)>& progress,
+                                  const std::vector<RowRange>& rows) {
+  GEMMD_ASSIGN_OR_RETURN(const PrewarmWork work, PlanPrewarm(layers, architectures, rows));
   if (!work.programs.empty()) GEMMD_RETURN_IF_ERROR(cache_->Compiler().status());
   Reporter reporter(static_cast<int>(work.programs.size() + work.impossible.size()), progress);
   for (const PrewarmStep& step : work.impossible) reporter.Report(step);
@@ -148,7 +150,7 @@ StoredKernel KernelStore::Describe(const std::string& key, uint64_t bytes, bool 
   stored.key = key;
   stored.bytes = bytes;
   stored.loaded = loaded;
-  const absl::StatusOr<jit::CompiledKernel> kernel = cache_->disk()->Read(key);
+  const absl::StatusOr<jit::CompiledKernel> kernel = cache_->disk()->ReadFacts(key);
   if (!kernel.ok()) {
     stored.problem = std::string(kernel.status().message());
     return stored;
@@ -157,6 +159,11 @@ StoredKernel KernelStore::Describe(const std::string& key, uint64_t bytes, bool 
   stored.architecture = kernel->architecture;
   stored.compiler = kernel->compiler;
   stored.usage = kernel->usage;
+  const auto record = jit::DecodeQuarantine(cache_->disk()->ReadQuarantine(key));
+  if (record.has_value()) {
+    stored.problem =
+        absl::StrCat("failed its self-test under driver ", record->driver, ": ", record->why);
+  }
   return stored;
 }
 
@@ -178,17 +185,19 @@ absl::StatusOr<std::vector<StoredKernel>> KernelStore::List(const KernelFilter& 
 }
 
 absl::StatusOr<VerifyResult> KernelStore::Verify() {
-  GEMMD_ASSIGN_OR_RETURN(const std::vector<StoredKernel> kernels, List({}));
+  GEMMD_ASSIGN_OR_RETURN(std::vector<StoredKernel> kernels, List({}));
   VerifyResult result;
-  for (const StoredKernel& kernel : kernels) {
+  for (StoredKernel& kernel : kernels) {
     ++result.checked;
-    if (kernel.problem.empty()) continue;
+    if (!absl::IsDataLoss(cache_->disk()->Read(kernel.key).status())) continue;
     // Under the key's lock: without it another process may have replaced the entry since.
     const jit::KeyLock lock = cache_->disk()->TryLock(kernel.key);
     if (lock.state() == jit::KeyLock::State::kBusy) continue;
-    if (!absl::IsDataLoss(cache_->disk()->Read(kernel.key).status())) continue;
+    const absl::Status damage = cache_->disk()->Read(kernel.key).status();
+    if (!absl::IsDataLoss(damage)) continue;
+    kernel.problem = std::string(damage.message());
     cache_->disk()->Drop(kernel.key);
-    result.dropped.push_back(kernel);
+    result.dropped.push_back(std::move(kernel));
   }
   return result;
 }
@@ -198,11 +207,27 @@ absl::StatusOr<RemovedKernels> KernelStore::Purge(const KernelFilter& filter) {
   RemovedKernels removed;
   for (const StoredKernel& kernel : kernels) {
     cache_->disk()->Drop(kernel.key);
+    cache_->disk()->DropQuarantine(kernel.key);
     ++removed.entries;
     removed.bytes += kernel.bytes;
   }
+  PurgeQuarantine(filter);
   cache_->ForgetFailures();
   return removed;
+}
+
+// Records whose entries are gone.
+void KernelStore::PurgeQuarantine(const KernelFilter& filter) {
+  const std::string compiler = filter.other_compilers ? cache_->Compiler().value_or("") : "";
+  for (const std::string& key : cache_->disk()->Quarantined()) {
+    const auto record = jit::DecodeQuarantine(cache_->disk()->ReadQuarantine(key));
+    const bool matches =
+        !record.has_value() ||
+        (absl::StartsWith(key, filter.key_prefix) &&
+         (filter.architecture.empty() || record->architecture == filter.architecture) &&
+         (!filter.other_compilers || record->compiler != compiler));
+    if (matches) cache_->disk()->DropQuarantine(key);
+  }
 }
 
 absl::StatusOr<std::string> KernelStore::Export(const KernelFilter& filter) const {
@@ -235,6 +260,8 @@ absl::StatusOr<ImportResult> KernelStore::Import(const std::string& bundle) {
   (void)disk->Evict();
   return result;
 }
+
+void KernelStore::Close() { cache_->Close(); }
 
 KernelStoreStats KernelStore::stats() const {
   const jit::CacheStats from = cache_->stats();

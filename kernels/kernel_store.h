@@ -6,7 +6,8 @@
 //         or kernel that cannot be built is no error: its step says so. FailedPrecondition
 //         NO_CACHE_DIRECTORY: the cache lives in memory only. Import: DataLoss BUNDLE_DAMAGED
 //         (nothing is taken), Unavailable CACHE_WRITE.
-// Threads Every method is thread-safe. Prewarm, Verify, Export and Import take seconds.
+// Threads Every method is thread-safe. Prewarm, Verify, Export and Import take seconds. List reads the
+//         front of each entry only: Verify finds damage behind it.
 #ifndef GEMMD_KERNELS_KERNEL_STORE_H_
 #define GEMMD_KERNELS_KERNEL_STORE_H_
 
@@ -20,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/contract/quant_spec.h"
+#include "kernels/row_range.h"
 
 namespace gemmd {
 
@@ -61,7 +63,8 @@ struct StoredKernel {
   std::string usage;  // registers, stack, spills, shared memory, as the compiler tells
   uint64_t bytes = 0;
   bool loaded = false;  // by a living process of this node
-  std::string problem;  // why the entry cannot be used; empty = whole
+  // Why the kernel cannot be used: its entry is damaged, or it failed its self-test. Empty = fine.
+  std::string problem;
 };
 
 // Entries that match all that is given.
@@ -107,25 +110,32 @@ class KernelStore {
 
   const std::shared_ptr<jit::KernelCache>& cache() const { return cache_; }
 
-  // Compiles every kernel that the layers need on the architectures, least urgent first in line.
-  // `progress` is called from several threads, one at a time, and returns false to cancel.
+  // Compiles every kernel that the layers need on the architectures for requests of `rows` rows
+  // (empty: of any number), behind whatever clients wait for. `progress` is called from several
+  // threads, one at a time, and returns false to cancel.
   absl::Status Prewarm(const std::vector<PrewarmLayer>& layers,
                        const std::vector<std::string>& architectures,
-                       const std::function<bool(const PrewarmStep&)>& progress);
+                       const std::function<bool(const PrewarmStep&)>& progress,
+                       const std::vector<RowRange>& rows = {});
 
   // Most recently used first.
   absl::StatusOr<std::vector<StoredKernel>> List(const KernelFilter& filter) const;
   // Reads every entry and drops what is damaged or of another schema.
   absl::StatusOr<VerifyResult> Verify();
+  // Kernels that failed their self-test get another chance.
   absl::StatusOr<RemovedKernels> Purge(const KernelFilter& filter);
   absl::StatusOr<std::string> Export(const KernelFilter& filter) const;
   absl::StatusOr<ImportResult> Import(const std::string& bundle);
+
+  // Ends compilations and whoever waits for them, with Cancelled. Kernels in memory stay.
+  void Close();
 
   KernelStoreStats stats() const;
 
  private:
   explicit KernelStore(std::shared_ptr<jit::KernelCache> cache) : cache_(std::move(cache)) {}
   StoredKernel Describe(const std::string& key, uint64_t bytes, bool loaded) const;
+  void PurgeQuarantine(const KernelFilter& filter);
 
   const std::shared_ptr<jit::KernelCache> cache_;
 };

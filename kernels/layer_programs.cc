@@ -1,5 +1,6 @@
 #include "kernels/layer_programs.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,53 +13,149 @@
 namespace gemmd {
 namespace {
 
-absl::StatusOr<jit::KernelSource> GemmProgram(const QuantSpec& spec, RowMapping mapping,
-                                              const std::string& architecture) {
+absl::StatusOr<GemmProgram> GenericProgram(const QuantSpec& spec, RowMapping mapping,
+                                           const std::string& architecture) {
   const GemmConfig config = ChooseConfig(spec, mapping);
   GEMMD_RETURN_IF_ERROR(Supports(config, architecture));
-  return jit::KernelSource{RenderProgram(config), KernelNameExpression(config), architecture,
-                           KernelName(config)};
+  GemmProgram program;
+  program.source = {RenderProgram(config), KernelNameExpression(config), architecture,
+                    KernelName(config)};
+  GemmKernel& launch = program.launch;
+  launch.name = KernelName(config);
+  launch.architecture = architecture;
+  launch.row_mapping = mapping;
+  launch.block_m = config.tuning.block_m;
+  launch.block_n = config.tuning.block_n;
+  launch.threads = config.tuning.threads();
+  launch.config = DescribeFields(config);
+  return program;
 }
 
-// The kernels for packed weights, where the architecture has them.
-void AddPackedPrograms(const QuantSpec& spec, const LayerShape& shape,
-                       const std::string& architecture, std::vector<jit::KernelSource>& programs) {
-  if (!SupportsSm90(spec, shape, architecture).ok()) return;
+GemmProgram Sm90Program(const Sm90Choice& choice, const std::string& architecture) {
+  const Sm90Block block = choice.config.block();
+  GemmProgram program;
+  program.source = {RenderProgram(choice.config), KernelNameExpression(choice.config), architecture,
+                    KernelName(choice.config)};
+  GemmKernel& launch = program.launch;
+  launch.name = KernelName(choice.config);
+  launch.architecture = architecture;
+  launch.block_m = block.tokens;
+  launch.block_n = block.rows();
+  launch.threads = block.threads();
+  launch.grid_rule = GridRule::kWeightTilesFirst;
+  launch.cluster = choice.cluster;
+  launch.tiles_per_cluster = choice.config.sharers;
+  launch.x_box_rows = choice.config.tokens / choice.config.sharers;
+  launch.dynamic_shared_bytes = block.shared_bytes();
+  launch.config = DescribeFields(choice.config);
+  launch.config.emplace_back("cluster", absl::StrCat(choice.cluster));
+  return program;
+}
+
+void AddSm90(const QuantSpec& spec, const LayerShape& shape, const std::string& architecture,
+             LayerPrograms& programs) {
+  const absl::Status supported = SupportsSm90(spec, shape, architecture);
+  if (!supported.ok()) {
+    programs.why_not_packed = std::string(supported.message());
+    return;
+  }
+  programs.packed_takes_group_scales = Sm90TakesXScales(spec, shape);
   for (const ElementType x_type : Sm90XTypes(spec)) {
     for (const Sm90Choice& choice : ChooseSm90(spec, shape, x_type)) {
-      programs.push_back({RenderProgram(choice.config), KernelNameExpression(choice.config),
-                          architecture, KernelName(choice.config)});
+      programs.packed.push_back({x_type, choice.largest_m, Sm90Program(choice, architecture)});
     }
   }
 }
 
+bool Overlaps(int64_t first, int64_t last, const std::vector<RowRange>& rows) {
+  return rows.empty() || std::any_of(rows.begin(), rows.end(), [&](const RowRange& range) {
+           return range.first <= last && first <= range.last;
+         });
+}
+
+QuantSpec CommonSpec(const NumberFormat& weight, const NumberFormat& scale,
+                     ZeroPointKind zero_point = ZeroPointKind::kNone,
+                     SecondaryScaleKind secondary_scale = SecondaryScaleKind::kNone) {
+  QuantSpec spec;
+  spec.weight = weight;
+  spec.scale = scale;
+  spec.zero_point = zero_point;
+  spec.secondary_scale = secondary_scale;
+  return spec;
+}
+
+std::vector<QuantSpec> CommonSpecs() {
+  return {
+      CommonSpec(IntegerFormat(4), kFloat16),                           // GPTQ
+      CommonSpec(IntegerFormat(4), kFloat16, ZeroPointKind::kInteger),  // AWQ
+      CommonSpec(IntegerFormat(4), kBFloat16),                          // compressed-tensors
+      CommonSpec(IntegerFormat(8), kBFloat16),
+      CommonSpec(kFloat8E4M3, kFloat32),  // blocks of 128 x 128
+      CommonSpec(kFloat8E4M3, kBFloat16),
+      CommonSpec(kFloat4E2M1, kFloat8E8M0),  // MXFP4
+      CommonSpec(kFloat4E2M1, kFloat8E4M3, ZeroPointKind::kNone,
+                 SecondaryScaleKind::kTensor),  // NVFP4
+  };
+}
+
 }  // namespace
 
-absl::StatusOr<std::vector<jit::KernelSource>> LayerPrograms(const QuantSpec& spec,
-                                                             const LayerShape& shape,
-                                                             const std::string& architecture) {
+absl::StatusOr<LayerPrograms> ProgramsOf(const QuantSpec& spec, const LayerShape& shape,
+                                         const std::string& architecture) {
   GEMMD_RETURN_IF_ERROR(SupportsShape(shape));
-  std::vector<jit::KernelSource> programs;
-  for (const RowMapping mapping : {RowMapping::kDense, RowMapping::kIndexed}) {
-    if (mapping == RowMapping::kDense && shape.experts != 1) continue;
-    GEMMD_ASSIGN_OR_RETURN(jit::KernelSource program, GemmProgram(spec, mapping, architecture));
-    programs.push_back(std::move(program));
+  LayerPrograms programs;
+  if (shape.experts == 1) {
+    GEMMD_ASSIGN_OR_RETURN(programs.dense, GenericProgram(spec, RowMapping::kDense, architecture));
   }
-  AddPackedPrograms(spec, shape, architecture, programs);
+  GEMMD_ASSIGN_OR_RETURN(programs.indexed,
+                         GenericProgram(spec, RowMapping::kIndexed, architecture));
+  AddSm90(spec, shape, architecture, programs);
   return programs;
 }
 
-std::vector<jit::KernelSource> MoePrograms(const std::string& architecture) {
+absl::StatusOr<std::vector<jit::KernelSource>> LayerSources(const QuantSpec& spec,
+                                                            const LayerShape& shape,
+                                                            const std::string& architecture,
+                                                            const std::vector<RowRange>& rows) {
+  GEMMD_ASSIGN_OR_RETURN(LayerPrograms programs, ProgramsOf(spec, shape, architecture));
+  std::vector<jit::KernelSource> sources;
+  if (programs.dense.has_value()) sources.push_back(std::move(programs.dense->source));
+  sources.push_back(std::move(programs.indexed.source));
+  int64_t first = 1;
+  for (size_t i = 0; i < programs.packed.size(); ++i) {
+    PackedProgram& packed = programs.packed[i];
+    if (i == 0 || programs.packed[i - 1].x_type != packed.x_type) first = 1;
+    if (Overlaps(first, packed.largest_m, rows))
+      sources.push_back(std::move(packed.program.source));
+    first = packed.largest_m + 1;
+  }
+  return sources;
+}
+
+std::vector<jit::KernelSource> MoeSources(const std::string& architecture) {
   constexpr const char* kKernels[][2] = {
       {"moe_route", "MoeRouteTopK"}, {"moe_sort", "MoeCount"},        {"moe_sort", "MoePrefix"},
       {"moe_sort", "MoeScatter"},    {"moe_activate", "MoeActivate"}, {"moe_combine", "MoeCombine"},
   };
-  std::vector<jit::KernelSource> programs;
+  std::vector<jit::KernelSource> sources;
   for (const auto& [header, name] : kKernels) {
-    programs.push_back({absl::StrCat("#include \"kernels/device/", header, ".cuh\"\n"),
-                        absl::StrCat("gemmd::device::", name), architecture, name});
+    sources.push_back({absl::StrCat("#include \"kernels/device/", header, ".cuh\"\n"),
+                       absl::StrCat("gemmd::device::", name), architecture, name});
   }
-  return programs;
+  return sources;
+}
+
+std::vector<jit::KernelSource> CommonSources(const std::string& architecture) {
+  std::vector<jit::KernelSource> sources;
+  for (const QuantSpec& spec : CommonSpecs()) {
+    for (const RowMapping mapping : {RowMapping::kDense, RowMapping::kIndexed}) {
+      absl::StatusOr<GemmProgram> program = GenericProgram(spec, mapping, architecture);
+      if (program.ok()) sources.push_back(std::move(program->source));
+    }
+  }
+  if (sources.empty()) return sources;  // an architecture without kernels
+  for (jit::KernelSource& source : MoeSources(architecture)) sources.push_back(std::move(source));
+  return sources;
 }
 
 }  // namespace gemmd

@@ -1,25 +1,59 @@
-// What    The programs behind a layer's kernels: what PlanLayer and LoadMoeKernels compile, without
-//         a GPU, a driver or the weights.
+// What    The kernels that a layer needs: what is compiled for each, and how it is launched. Without
+//         a GPU, a driver or the weights, so that prewarming and loading agree.
 // Errors  Unimplemented NO_KERNEL; InvalidArgument BAD_ARCHITECTURE.
 // Threads Pure functions.
 #ifndef GEMMD_KERNELS_LAYER_PROGRAMS_H_
 #define GEMMD_KERNELS_LAYER_PROGRAMS_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/contract/quant_spec.h"
 #include "kernels/jit/compiler.h"
+#include "kernels/launch/layer_plan.h"
+#include "kernels/row_range.h"
 
 namespace gemmd {
 
-absl::StatusOr<std::vector<jit::KernelSource>> LayerPrograms(const QuantSpec& spec,
-                                                             const LayerShape& shape,
-                                                             const std::string& architecture);
+struct GemmProgram {
+  jit::KernelSource source;
+  GemmKernel launch;  // its `kernel` is null
+};
+
+// A specialised kernel, for requests with x of `x_type` and up to `largest_m` rows.
+struct PackedProgram {
+  ElementType x_type;
+  int64_t largest_m;
+  GemmProgram program;
+};
+
+struct LayerPrograms {
+  std::optional<GemmProgram> dense;  // the generic kernels; absent with several experts
+  GemmProgram indexed;
+  std::vector<PackedProgram> packed;  // ascending in M within an x_type
+  bool packed_takes_group_scales = false;
+  std::string why_not_packed;  // when `packed` is empty
+};
+
+absl::StatusOr<LayerPrograms> ProgramsOf(const QuantSpec& spec, const LayerShape& shape,
+                                         const std::string& architecture);
+
+// What is compiled for a layer that gets requests of these numbers of rows; no range: of any number.
+// The generic kernels are always among it.
+absl::StatusOr<std::vector<jit::KernelSource>> LayerSources(const QuantSpec& spec,
+                                                            const LayerShape& shape,
+                                                            const std::string& architecture,
+                                                            const std::vector<RowRange>& rows = {});
 
 // The kernels around the GEMMs of a mixture-of-experts request.
-std::vector<jit::KernelSource> MoePrograms(const std::string& architecture);
+std::vector<jit::KernelSource> MoeSources(const std::string& architecture);
+
+// The generic kernels of the formats that checkpoints mostly have, and MoeSources: with them compiled,
+// most layers are served at once.
+std::vector<jit::KernelSource> CommonSources(const std::string& architecture);
 
 }  // namespace gemmd
 

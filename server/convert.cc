@@ -251,6 +251,9 @@ v1::LayerInfo ToProto(const LayerInfo& from) {
   to.set_state(NameOf(from.state));
   to.set_source_format(from.source_format);
   to.set_gate_up_interleaved(from.gate_up_interleaved);
+  to.set_specialised_kernels(static_cast<uint32_t>(from.specialised.total));
+  to.set_specialised_kernels_ready(static_cast<uint32_t>(from.specialised.ready));
+  to.set_specialised_kernels_failed(static_cast<uint32_t>(from.specialised.failed));
   return to;
 }
 

@@ -62,6 +62,14 @@ absl::StatusOr<PrewarmJob> FromProto(const v1::PrewarmRequest& from) {
     job.layers.push_back(std::move(layer));
   }
   job.running_layers = from.running_layers();
+  for (int i = 0; i < from.rows_size(); ++i) {
+    const int64_t first = from.rows(i).first();
+    const int64_t last = from.rows(i).last() == 0 ? first : from.rows(i).last();
+    const std::string field = absl::StrCat("rows[", i, "]");
+    if (first < 0) return OutOfRange(field + ".first", first, "0 or more");
+    if (last < first) return OutOfRange(field + ".last", last, absl::StrCat("at least ", first));
+    job.rows.push_back({first, last});
+  }
   return job;
 }
 

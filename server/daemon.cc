@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status.h"
+#include "server/connections.h"
 #include "server/descriptors.h"
 #include "server/devices.h"
 #include "server/exit_codes.h"
@@ -20,11 +21,14 @@
 namespace gemmd {
 namespace {
 
-// After the drain nothing but idle streams is left; they get this long to end by themselves.
-constexpr absl::Duration kStreamGrace = absl::Milliseconds(500);
-// A call that arrives while gRPC shuts down is answered CANCELLED, which no client retries. Clients that are
-// busy get this long to meet DRAINING instead.
+// Clients that are busy get this long to meet DRAINING, which says when to come back. A call that
+// comes later finds its connection closed.
 constexpr absl::Duration kLastCallGrace = absl::Milliseconds(100);
+// KeepSession streams get this long to carry their last answer, connections this long to close.
+constexpr absl::Duration kStreamGrace = absl::Milliseconds(200);
+constexpr absl::Duration kCloseGrace = absl::Milliseconds(500);
+// What still runs then, a kernel for example, is cancelled after this.
+constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
 
 absl::Status PrepareCache(const std::filesystem::path& directory) {
   GEMMD_RETURN_IF_ERROR(MakeDirectory(directory));
@@ -159,10 +163,14 @@ void Daemon::Stop(absl::Time deadline) {
                        {"deadline_ms", absl::ToInt64Milliseconds(deadline - absl::Now())}});
   const absl::Status drained = node_->Drain(deadline);
   if (!drained.ok()) LogWarn("drain ended early", {{"error", std::string(drained.message())}});
+  context_.kernels->Close();  // nobody needs what still compiles
   if (status.sessions > 0) absl::SleepFor(kLastCallGrace);
   session_socket_.reset();  // ends its sessions
-  keep_streams_->FinishAll();
-  server_->Shutdown(absl::Now() + kStreamGrace);
+  keep_streams_->FinishAll(absl::Now() + kStreamGrace);
+  if (!CloseConnections(config().socket, absl::Now() + kCloseGrace)) {
+    LogWarn("connections are left; calls that still come get CANCELLED");
+  }
+  server_->Shutdown(absl::Now() + kShutdownGrace);
   server_.reset();
   LogInfo("stopped serving", {{"drained", drained.ok() ? "yes" : "no"}});
 }

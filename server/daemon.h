@@ -1,8 +1,7 @@
 // What    The daemon: everything it consists of, in the order in which it starts and stops.
 //           start  locks, cache directory, devices, node, metrics, session socket, gRPC
 //           drain  health NOT_SERVING -> tell KeepSession streams -> finish requests -> end
-//           sessions ->
-//                  stop gRPC -> release memory -> remove sockets
+//           sessions -> close connections, remove sockets -> stop gRPC -> release memory
 // States  STARTING -> SERVING -> DRAINING -> STOPPED
 // Errors  Start: reasons of exit_codes.h; nothing stays behind, no socket file either.
 // Threads Start, Stop and destruction on one thread; Tick beside them.

@@ -15,9 +15,27 @@ namespace {
 
 using Devices = std::vector<std::unique_ptr<Device>>;
 
+void LogKernel(const KernelNotice& notice) {
+  const std::string error(notice.status.message());
+  switch (notice.kind) {
+    case KernelNotice::Kind::kReady:
+      return Log(LogLevel::kDebug, "specialised kernel ready",
+                 {{"device", notice.device}, {"kernel", notice.kernel}});
+    case KernelNotice::Kind::kFailed:
+      return LogWarn("specialised kernel not available; the generic one serves",
+                     {{"device", notice.device}, {"kernel", notice.kernel}, {"error", error}});
+    case KernelNotice::Kind::kQuarantined:
+      return LogError("kernel failed its self-test and is not used",
+                      {{"device", notice.device}, {"kernel", notice.kernel}, {"error", error}});
+  }
+}
+
 absl::StatusOr<Devices> OpenGpus(const Config& config, const KernelStore& kernels) {
   if (config.device == DeviceChoice::kCpu) return Devices();
-  absl::StatusOr<Devices> gpus = CreateCudaDevices({.cache = kernels.cache()});
+  absl::StatusOr<Devices> gpus = CreateCudaDevices({.cache = kernels.cache(),
+                                                    .serve_first = true,
+                                                    .compile_common = true,
+                                                    .on_kernel = &LogKernel});
   if (gpus.ok() && !gpus->empty()) return gpus;
   const std::string why =
       gpus.ok() ? "this machine has no GPU" : std::string(gpus.status().message());

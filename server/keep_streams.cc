@@ -3,7 +3,7 @@
 #include <deque>
 #include <utility>
 
-#include "kernels/base/status.h"
+#include "core/activity.h"
 #include "server/logging.h"
 #include "server/status.h"
 
@@ -109,9 +109,7 @@ class FailedStream : public KeepStreams::Reactor {
   void OnDone() override { delete this; }
 };
 
-grpc::Status Draining() {
-  return ToGrpcStatus(Error(absl::StatusCode::kUnavailable, "DRAINING", "the daemon is stopping"));
-}
+grpc::Status LastAnswer() { return ToGrpcStatus(Draining()); }
 
 }  // namespace
 
@@ -124,7 +122,7 @@ KeepStreams::Reactor* KeepStreams::Open(absl::StatusOr<std::shared_ptr<Session>>
   streams_.insert(stream);
   stream->Start();
   if (draining_) stream->Send(v1::SessionEvent::KIND_DRAINING);
-  if (finishing_) stream->End(Draining());
+  if (finishing_) stream->End(LastAnswer());
   return stream;
 }
 
@@ -134,15 +132,17 @@ void KeepStreams::NotifyDraining() {
   for (KeepStream* stream : streams_) stream->Send(v1::SessionEvent::KIND_DRAINING);
 }
 
-void KeepStreams::FinishAll() {
+void KeepStreams::FinishAll(absl::Time deadline) {
   MutexLock lock(mutex_);
   finishing_ = true;
-  for (KeepStream* stream : streams_) stream->End(Draining());
+  for (KeepStream* stream : streams_) stream->End(LastAnswer());
+  changed_.WaitUntil(mutex_, deadline, [this] { return streams_.empty(); });
 }
 
 void KeepStreams::Remove(KeepStream* stream) {
   MutexLock lock(mutex_);
   streams_.erase(stream);
+  if (streams_.empty()) changed_.NotifyAll();
 }
 
 }  // namespace gemmd

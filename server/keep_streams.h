@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 
+#include "absl/time/time.h"
 #include "core/node.h"
 #include "gemmd/v1/session.pb.h"
 #include "kernels/base/mutex.h"
@@ -27,7 +28,9 @@ class KeepStreams {
   Reactor* Open(absl::StatusOr<std::shared_ptr<Session>> session);
 
   void NotifyDraining();  // also every stream that opens later
-  void FinishAll();       // also every stream that opens later
+  // Ends the streams, also those that open later, with Unavailable DRAINING. Returns when they have
+  // ended, or at `deadline`.
+  void FinishAll(absl::Time deadline);
 
  private:
   friend class KeepStream;
@@ -35,6 +38,7 @@ class KeepStreams {
 
   Node* const node_;
   Mutex mutex_;
+  CondVar changed_;
   std::set<KeepStream*> streams_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;

@@ -33,7 +33,7 @@ absl::Status RunPrewarm(const ServiceContext& context, const PrewarmJob& job,
   if (!stream.Push(ToProto(plan))) return absl::CancelledError("the client has gone");
   return context.kernels->Prewarm(
       plan.layers, plan.architectures,
-      [&stream](const PrewarmStep& step) { return stream.Push(ToProto(step)); });
+      [&stream](const PrewarmStep& step) { return stream.Push(ToProto(step)); }, plan.rows);
 }
 
 absl::Status SendBundle(const std::string& bundle, ChunkStream& stream) {

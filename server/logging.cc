@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/teardown.h"
 #include "kernels/base/mutex.h"
 
 namespace gemmd {
@@ -55,6 +56,14 @@ std::string OneLine(std::string text) {
   return text;
 }
 
+// A context that is lost refuses every object it ever gave.
+void LogRefusedRelease(const std::string& message) {
+  static LogLimit limit(5);
+  uint64_t held_back = 0;
+  if (!limit.Pass(held_back)) return;
+  LogError("a driver object was not released", {{"error", message}, {"held_back", held_back}});
+}
+
 std::shared_ptr<spdlog::logger> Logger() {
   MutexLock lock(State().mutex);
   return State().logger;
@@ -90,9 +99,11 @@ void StartLogging(LogFormat format, LogLevel level) {
       spdlog::async_overflow_policy::overrun_oldest);
   state.logger->set_pattern("%v");  // FormatLine renders the whole line
   state.logger->set_level(spdlog::level::trace);
+  ReportTeardownTo(&LogRefusedRelease);
 }
 
 void StopLogging() {
+  ReportTeardownTo(nullptr);
   std::shared_ptr<spdlog::logger> logger;
   std::shared_ptr<spdlog::details::thread_pool> pool;
   {

@@ -44,8 +44,9 @@ struct LogField {
 };
 using LogFields = std::initializer_list<LogField>;
 
+// From now on the log also takes what a driver says when it refuses to release an object.
 void StartLogging(LogFormat format, LogLevel level);
-// Writes what is queued. Later calls to Log are lost.
+// Writes what is queued. Later calls to Log are lost; refused releases go to standard error.
 void StopLogging();
 
 void SetLogLevel(LogLevel level);

@@ -177,6 +177,7 @@ bool SessionSocket::Receive(Connection& connection) {
   } else {
     response = Handle(connection, packet);
   }
+  packet.fds.clear();  // a client that has its answer finds nothing held
   return SendPacket(connection.fd.get(), response.SerializeAsString());
 }
 

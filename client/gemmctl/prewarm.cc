@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/gemmctl/command.h"
@@ -56,6 +57,27 @@ absl::Status WriteManifest(const std::string& path, const v1::PrewarmRequest& ma
   return absl::OkStatus();
 }
 
+// "1-64,256": ranges and single numbers of rows.
+absl::Status AddRows(const std::string& text, v1::PrewarmRequest& request) {
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    const std::pair<absl::string_view, absl::string_view> ends =
+        absl::StrSplit(part, absl::MaxSplits('-', 1));
+    const bool is_range = part.find('-') != part.npos;
+    int64_t first = 0;
+    int64_t last = 0;
+    if (!absl::SimpleAtoi(ends.first, &first) || first < 1 ||
+        !absl::SimpleAtoi(is_range ? ends.second : ends.first, &last) || last < first) {
+      return BadArgument(absl::StrCat("--m has '", part,
+                                      "', expected a number such as 16 or a range "
+                                      "such as 1-64"));
+    }
+    v1::RowRange* range = request.add_rows();
+    range->set_first(first);
+    range->set_last(last);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<v1::PrewarmRequest> MakeRequest(const Arguments& arguments) {
   v1::PrewarmRequest request;
   if (!arguments.Text("manifest").empty()) {
@@ -67,6 +89,10 @@ absl::StatusOr<v1::PrewarmRequest> MakeRequest(const Arguments& arguments) {
     for (const absl::string_view name : absl::StrSplit(arguments.Text("arch"), ',')) {
       request.add_architectures(std::string(name));
     }
+  }
+  if (!arguments.Text("m").empty()) {
+    request.clear_rows();
+    GEMMD_RETURN_IF_ERROR(AddRows(arguments.Text("m"), request));
   }
   const std::vector<std::string>& words = arguments.positional();
   if (!words.empty()) {
@@ -143,7 +169,9 @@ absl::StatusOr<int> RunPrewarm(const Context& context, const Arguments& argument
   GEMMD_RETURN_IF_ERROR(admin.Prewarm(
       request, [&report](const v1::PrewarmProgress& progress) { report.Take(progress); }));
   if (!arguments.Text("save").empty()) {
-    GEMMD_RETURN_IF_ERROR(WriteManifest(arguments.Text("save"), report.manifest()));
+    v1::PrewarmRequest manifest = report.manifest();
+    *manifest.mutable_rows() = request.rows();
+    GEMMD_RETURN_IF_ERROR(WriteManifest(arguments.Text("save"), manifest));
   }
   report.Summarize();
   return report.Count(v1::PREWARM_OUTCOME_FAILED) == 0 ? kDone : kFailed;
@@ -162,15 +190,21 @@ Command PrewarmCommand() {
           "  layers that the daemon holds now (also when nothing is given). Needs no GPU: with\n"
           "  --arch a daemon on any machine fills a cache for others, see 'gemmctl cache export'.\n"
           "  A manifest is JSON: {\"shapes\": [{\"spec\": QuantSpec, \"experts\", \"n\", \"k\"}],\n"
-          "  \"architectures\": [...]}; --save writes one. Progress goes to stderr.",
-      .options = {{"arch", 0, "LIST", "",
-                   "architectures, comma separated, such as sm_90a; else the manifest's, else "
-                   "those of the daemon's GPUs"},
-                  {"manifest", 0, "FILE", "", "layers that --save wrote, or a list by hand"},
-                  {"running", 0, "", "", "also the layers that the daemon holds now"},
-                  {"save", 0, "FILE", "", "write the layers as a manifest"}},
+          "  \"architectures\": [...], \"rows\": [{\"first\", \"last\"}]}; --save writes one. "
+          "Progress goes to\n"
+          "  stderr.",
+      .options =
+          {{"arch", 0, "LIST", "",
+            "architectures, comma separated, such as sm_90a; else the manifest's, else "
+            "those of the daemon's GPUs"},
+           {"m", 0, "LIST", "",
+            "only kernels for requests of so many tokens, such as 1-64,256; else of any number"},
+           {"manifest", 0, "FILE", "", "layers that --save wrote, or a list by hand"},
+           {"running", 0, "", "", "also the layers that the daemon holds now"},
+           {"save", 0, "FILE", "", "write the layers as a manifest"}},
       .examples =
           "  gemmctl prewarm /models/llama --arch sm_90a,sm_80 --save llama.json\n"
+          "  gemmctl prewarm /models/llama --m 1-64\n"
           "  gemmctl prewarm --manifest llama.json\n"
           "  gemmctl prewarm --running",
       .most_positional = 2,

@@ -128,8 +128,8 @@ absl::StatusOr<MoeLaunch> MakeMoeLaunch(const CudaLayer& gate_up, const CudaLaye
   launch.shape.tokens = tokens;
   const int64_t slots = tokens * launch.shape.top_k;
   launch.kernels = gate_up.moe_kernels();
-  launch.gate_up_kernel = &gate_up.plan().indexed.KernelFor(slots);
-  launch.down_kernel = &down.plan().indexed.KernelFor(slots);
+  launch.gate_up_kernel = &gate_up.indexed().KernelFor(slots);
+  launch.down_kernel = &down.indexed().KernelFor(slots);
   launch.gate_up = gate_up.weights();
   launch.down = down.weights();
   launch.x = Pointer<const void>(RowAddress(call.x, first_token));

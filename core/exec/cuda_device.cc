@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/exec/cuda_calls.h"
+#include "core/exec/cuda_explain.h"
 #include "core/exec/cuda_layer.h"
 #include "core/exec/cuda_memory.h"
-#include "kernels/base/mutex.h"
 #include "kernels/base/status.h"
 #include "kernels/cuda/device_info.h"
 #include "kernels/cuda/memory.h"
@@ -68,19 +68,20 @@ DeviceDescription Describe(const cuda::DeviceInfo& info) {
 class CudaDevice : public Device {
  public:
   CudaDevice(const cuda::DeviceInfo& info, std::shared_ptr<CudaGpu> gpu,
-             uint64_t moe_workspace_bytes)
+             const CudaDeviceOptions& options)
       : description_(Describe(info)),
         gpu_(std::move(gpu)),
-        moe_workspace_bytes_(moe_workspace_bytes) {}
+        moe_workspace_bytes_(options.moe_workspace_bytes),
+        serve_first_(options.serve_first) {}
 
   const DeviceDescription& description() const override { return description_; }
 
-  absl::Status health() const override {
-    MutexLock lock(mutex_);
-    return health_;
-  }
-
+  absl::Status health() const override { return gpu_->health(); }
   uint64_t weights_bytes() const override { return gpu_->weights_bytes; }
+  DeviceKernelCounts kernel_counts() const override {
+    const KernelCounts counts = gpu_->kernels.counts();
+    return {counts.specialised, counts.specialised_failed, counts.self_tests, counts.quarantined};
+  }
 
   absl::StatusOr<std::shared_ptr<DeviceLayer>> LoadLayer(const StandardTensor& tensor) override {
     return WithContext([&]() -> absl::StatusOr<std::shared_ptr<DeviceLayer>> {
@@ -89,11 +90,13 @@ class CudaDevice : public Device {
                      absl::StrCat("scale_columns ", tensor.scale_columns, " is beyond 2^31 - 1"));
       }
       const absl::Time deadline = absl::Now() + kCompileLimit;
-      GEMMD_ASSIGN_OR_RETURN(LayerPlan plan,
+      GEMMD_ASSIGN_OR_RETURN(std::unique_ptr<LayerKernels> kernels,
                              gpu_->kernels.PlanLayer(tensor.spec, tensor.shape, deadline));
       GEMMD_ASSIGN_OR_RETURN(const MoeKernels moe_kernels, gpu_->kernels.LoadMoeKernels(deadline));
-      GEMMD_ASSIGN_OR_RETURN(std::shared_ptr<DeviceLayer> layer,
-                             CudaLayer::Upload(gpu_, tensor, std::move(plan), moe_kernels));
+      GEMMD_ASSIGN_OR_RETURN(std::shared_ptr<CudaLayer> layer,
+                             CudaLayer::Upload(gpu_, tensor, std::move(kernels), moe_kernels));
+      layer->kernels().Specialise();
+      if (!serve_first_) layer->kernels().WaitUntilSettled(deadline);
       return layer;
     });
   }
@@ -143,54 +146,25 @@ class CudaDevice : public Device {
   }
 
   absl::StatusOr<KernelExplanation> Explain(const DeviceLayer& layer, int64_t m) override {
-    GEMMD_ASSIGN_OR_RETURN(const CudaLayer* cuda_layer, LayerOf(layer));
-    const LayerPlan& plan = cuda_layer->plan();
-    const GemmKernel& kernel =
-        plan.dense.ranges.empty() ? plan.indexed.KernelFor(m) : plan.DenseKernelFor({.m = m});
-    KernelExplanation explanation;
-    explanation.m = m;
-    explanation.choice.kernel = kernel.name;
-    explanation.choice.activation_used = layer.spec().activation;
-    explanation.choice.reason = WhyChosen(plan);
-    explanation.config = kernel.config;
-    explanation.config.emplace_back("architecture", kernel.architecture);
-    explanation.config.emplace_back("batch_invariant",
-                                    plan.packed.empty() ? "always: one order along K"
-                                                        : "the generic kernel: one order along K");
-    return explanation;
+    GEMMD_ASSIGN_OR_RETURN(const CudaLayer* const cuda_layer, LayerOf(layer));
+    return ExplainGemm(*cuda_layer, m);
   }
 
  private:
-  static std::string WhyChosen(const LayerPlan& plan) {
-    if (plan.packed.empty()) {
-      return absl::StrCat(
-          "the generic kernel serves every M and uses x in the type the request gives: ",
-          plan.why_not_packed);
-    }
-    return "for bfloat16 x, float16 alike; other x, scales per group of x and batch-invariant "
-           "requests take the generic kernel";
-  }
-
   // Runs `work` with the context current, and remembers an error that only a new process cures.
   template <typename Work>
   auto WithContext(Work work) -> decltype(work()) {
     GEMMD_RETURN_IF_ERROR(health());
     const cuda::ScopedContext scope(gpu_->context);
-    Remember(scope.status());
+    gpu_->Remember(scope.status());
     GEMMD_RETURN_IF_ERROR(scope.status());
     auto result = work();
     if constexpr (std::is_same_v<decltype(result), absl::Status>) {
-      Remember(result);
+      gpu_->Remember(result);
     } else {
-      Remember(result.status());
+      gpu_->Remember(result.status());
     }
     return result;
-  }
-
-  void Remember(const absl::Status& status) {
-    if (status.code() != absl::StatusCode::kDataLoss) return;
-    MutexLock lock(mutex_);
-    if (health_.ok()) health_ = status;
   }
 
   absl::Status WrongDevice(absl::string_view what) const {
@@ -215,8 +189,11 @@ class CudaDevice : public Device {
     GEMMD_ASSIGN_OR_RETURN(CudaStream* const queue, StreamOf(stream));
     GEMMD_ASSIGN_OR_RETURN(const CudaLayer* const layer, LayerOf(*call.layer));
     GEMMD_ASSIGN_OR_RETURN(const GemmArgs args, MakeGemmArgs(*layer, call));
-    const GemmKernel& kernel = layer->plan().DenseKernelFor(
-        {args.m, args.x_type, args.group_scale != nullptr, call.batch_invariant});
+    const DenseRequest request{args.m, args.x_type, args.group_scale != nullptr,
+                               call.batch_invariant};
+    layer->kernels().Note(request);
+    const std::shared_ptr<const LayerPlan> plan = layer->plan();  // until the kernel has run
+    const GemmKernel& kernel = plan->DenseKernelFor(request);
     if (call.x.rows > 0) {
       GEMMD_RETURN_IF_ERROR(LaunchDense(gpu_->driver, kernel, args, queue->get()));
       GEMMD_RETURN_IF_ERROR(queue->Synchronize());
@@ -235,8 +212,8 @@ class CudaDevice : public Device {
       GEMMD_RETURN_IF_ERROR(launched);
     }
     return MoeReport{
-        ReportOf(gate_up->plan().indexed.KernelFor(call.x.rows), gate_up->spec(), call.x.type),
-        ReportOf(down->plan().indexed.KernelFor(call.x.rows), down->spec(), call.x.type)};
+        ReportOf(gate_up->indexed().KernelFor(call.x.rows), gate_up->spec(), call.x.type),
+        ReportOf(down->indexed().KernelFor(call.x.rows), down->spec(), call.x.type)};
   }
 
   // Chunks of tokens one after the other in the same workspace.
@@ -259,9 +236,30 @@ class CudaDevice : public Device {
   const DeviceDescription description_;
   const std::shared_ptr<CudaGpu> gpu_;
   const uint64_t moe_workspace_bytes_;
-  mutable Mutex mutex_;
-  absl::Status health_ ABSL_GUARDED_BY(mutex_);
+  const bool serve_first_;
 };
+
+KernelObserver ObserverOf(const CudaDeviceOptions& options, const std::string& device) {
+  if (options.on_kernel == nullptr) return nullptr;
+  return [notify = options.on_kernel, device](const KernelEvent& event) {
+    KernelNotice notice;
+    switch (event.kind) {
+      case KernelEvent::Kind::kReady:
+        notice.kind = KernelNotice::Kind::kReady;
+        break;
+      case KernelEvent::Kind::kFailed:
+        notice.kind = KernelNotice::Kind::kFailed;
+        break;
+      case KernelEvent::Kind::kQuarantined:
+        notice.kind = KernelNotice::Kind::kQuarantined;
+        break;
+    }
+    notice.device = device;
+    notice.kernel = event.kernel;
+    notice.status = event.status;
+    notify(notice);
+  };
+}
 
 absl::StatusOr<std::unique_ptr<Device>> CreateDevice(const cuda::DriverTable& driver,
                                                      const cuda::DeviceInfo& info,
@@ -269,9 +267,16 @@ absl::StatusOr<std::unique_ptr<Device>> CreateDevice(const cuda::DriverTable& dr
                                                      const CudaDeviceOptions& options) {
   GEMMD_ASSIGN_OR_RETURN(cuda::PrimaryContext context,
                          cuda::PrimaryContext::Retain(driver, info.ordinal));
+  GpuKernelsOptions kernels;
+  kernels.architecture = info.architecture;
+  kernels.cache = cache;
+  kernels.serves_meanwhile = options.serve_first;
+  if (!options.self_test) kernels.make_tester = nullptr;
+  kernels.observer = ObserverOf(options, Describe(info).id);
   auto gpu =
-      std::make_shared<CudaGpu>(driver, info.ordinal, std::move(context), info.architecture, cache);
-  return std::make_unique<CudaDevice>(info, std::move(gpu), options.moe_workspace_bytes);
+      std::make_shared<CudaGpu>(driver, info.ordinal, std::move(context), std::move(kernels));
+  if (options.compile_common) gpu->kernels.CompileCommonKernels();
+  return std::make_unique<CudaDevice>(info, std::move(gpu), options);
 }
 
 }  // namespace

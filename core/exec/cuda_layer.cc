@@ -62,41 +62,62 @@ absl::Status CopyParts(const CudaGpu& gpu, const Parts& parts, uintptr_t base) {
   return absl::OkStatus();
 }
 
-// Empty when no kernel of the plan reads packed weights.
-PackedWeights Pack(const StandardTensor& tensor, LayerPlan& plan) {
-  if (plan.packed.empty()) return {};
-  auto packed =
+// Empty when no kernel reads packed weights: the layer's format has none, or its weights do not fit.
+absl::StatusOr<PackedWeights> Pack(const StandardTensor& tensor, LayerKernels& kernels) {
+  if (kernels.plan()->packed.empty()) return PackedWeights();
+  absl::StatusOr<PackedWeights> packed =
       PackWeights(tensor.spec, tensor.shape,
                   {tensor.codes, tensor.scales, tensor.zero_points, tensor.secondary_scales});
-  if (packed.ok()) return *std::move(packed);
-  plan.packed.clear();
-  plan.why_not_packed = std::string(packed.status().message());
-  return {};
+  if (ReasonOf(packed.status()) != "NO_KERNEL") return packed;
+  kernels.KeepGeneric(std::string(packed.status().message()));
+  return PackedWeights();
 }
 
 }  // namespace
 
+CudaGpu::CudaGpu(const cuda::DriverTable& table, int device_ordinal, cuda::PrimaryContext primary,
+                 GpuKernelsOptions options)
+    : driver(table), ordinal(device_ordinal), context(std::move(primary)), kernels(table, [&] {
+        options.context = context.get();
+        options.observer = [this, next = std::move(options.observer)](const KernelEvent& event) {
+          Remember(event.status);
+          if (next) next(event);
+        };
+        return std::move(options);
+      }()) {}
+
+absl::Status CudaGpu::health() const {
+  MutexLock lock(mutex_);
+  return health_;
+}
+
+void CudaGpu::Remember(const absl::Status& status) {
+  if (!absl::IsDataLoss(status)) return;
+  MutexLock lock(mutex_);
+  if (health_.ok()) health_ = status;
+}
+
 absl::StatusOr<std::shared_ptr<CudaLayer>> CudaLayer::Upload(std::shared_ptr<CudaGpu> gpu,
                                                              const StandardTensor& tensor,
-                                                             LayerPlan plan,
+                                                             std::unique_ptr<LayerKernels> kernels,
                                                              MoeKernels moe_kernels) {
-  const PackedWeights packed = Pack(tensor, plan);
+  GEMMD_ASSIGN_OR_RETURN(const PackedWeights packed, Pack(tensor, *kernels));
   const Parts parts(tensor, packed);
   GEMMD_ASSIGN_OR_RETURN(cuda::VmmAllocation memory,
                          cuda::VmmAllocation::Create(gpu->driver, gpu->ordinal, parts.bytes()));
   GEMMD_RETURN_IF_ERROR(CopyParts(*gpu, parts, memory.address()));
-  return std::shared_ptr<CudaLayer>(new CudaLayer(std::move(gpu), tensor, packed, std::move(plan),
-                                                  moe_kernels, std::move(memory)));
+  return std::shared_ptr<CudaLayer>(new CudaLayer(
+      std::move(gpu), tensor, packed, std::move(kernels), moe_kernels, std::move(memory)));
 }
 
 CudaLayer::CudaLayer(std::shared_ptr<CudaGpu> gpu, const StandardTensor& tensor,
-                     const PackedWeights& packed, LayerPlan plan, MoeKernels moe_kernels,
-                     cuda::VmmAllocation memory)
+                     const PackedWeights& packed, std::unique_ptr<LayerKernels> kernels,
+                     MoeKernels moe_kernels, cuda::VmmAllocation memory)
     : gpu_(std::move(gpu)),
       spec_(tensor.spec),
       shape_(tensor.shape),
       gate_up_interleaved_(tensor.gate_up_interleaved),
-      plan_(std::move(plan)),
+      kernels_(std::move(kernels)),
       moe_kernels_(moe_kernels),
       memory_(std::move(memory)) {
   const Parts parts(tensor, packed);
@@ -104,6 +125,11 @@ CudaLayer::CudaLayer(std::shared_ptr<CudaGpu> gpu, const StandardTensor& tensor,
       MakeWeightArgs(spec_, shape_, tensor.scale_columns, parts.AddressesFrom(memory_->address()));
   activation_scale_ = reinterpret_cast<const float*>(parts.ActivationScaleFrom(memory_->address()));
   gpu_->weights_bytes += memory_->size();
+}
+
+SpecialisedKernels CudaLayer::specialised() const {
+  const KernelProgress progress = kernels_->progress();
+  return {progress.total, progress.ready, progress.failed};
 }
 
 CudaLayer::~CudaLayer() {

@@ -1,8 +1,9 @@
 // What    Weights of one layer on one GPU: one VMM allocation in the standard representation, and
-//         the plan of its kernels.
+//         its kernels.
 // Memory  Exportable as a POSIX file descriptor; parts start at multiples of 256 bytes.
 // Errors  Upload: ResourceExhausted GPU_OOM; else as ToStatus.
-// Threads Immutable after Upload. Destruction makes the context current by itself.
+// Threads Immutable after Upload, but for the plan, which is replaced as kernels arrive. Destruction
+//         makes the context current by itself.
 #ifndef GEMMD_CORE_EXEC_CUDA_LAYER_H_
 #define GEMMD_CORE_EXEC_CUDA_LAYER_H_
 
@@ -15,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "core/exec/device.h"
 #include "core/quant/standard_tensor.h"
+#include "kernels/base/mutex.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/vmm.h"
 #include "kernels/gemm.h"
@@ -22,19 +24,27 @@
 namespace gemmd {
 
 // What the objects of one GPU share and keep alive: layers and memory may outlive the Device.
-struct CudaGpu {
+class CudaGpu {
+ public:
+  // Sets the context of `options`, and hears its observer's events first.
   CudaGpu(const cuda::DriverTable& table, int device_ordinal, cuda::PrimaryContext primary,
-          std::string architecture, std::shared_ptr<jit::KernelCache> cache)
-      : driver(table),
-        ordinal(device_ordinal),
-        context(std::move(primary)),
-        kernels(table, std::move(architecture), std::move(cache)) {}
+          GpuKernelsOptions options);
 
   const cuda::DriverTable& driver;
   const int ordinal;
   const cuda::PrimaryContext context;
-  GpuKernels kernels;  // plans of layers point into it
   std::atomic<uint64_t> weights_bytes{0};
+
+  // OK, or the first error that only a new process cures.
+  absl::Status health() const;
+  void Remember(const absl::Status& status);
+
+ private:
+  mutable Mutex mutex_;
+  absl::Status health_ ABSL_GUARDED_BY(mutex_);
+
+ public:
+  GpuKernels kernels;  // last: its thread reports to the members above; layers' kernels need it
 };
 
 class CudaLayer : public DeviceLayer {
@@ -42,16 +52,22 @@ class CudaLayer : public DeviceLayer {
   // The context of `gpu` is current.
   static absl::StatusOr<std::shared_ptr<CudaLayer>> Upload(std::shared_ptr<CudaGpu> gpu,
                                                            const StandardTensor& tensor,
-                                                           LayerPlan plan, MoeKernels moe_kernels);
+                                                           std::unique_ptr<LayerKernels> kernels,
+                                                           MoeKernels moe_kernels);
   ~CudaLayer() override;
 
   const QuantSpec& spec() const override { return spec_; }
   const LayerShape& shape() const override { return shape_; }
   bool gate_up_interleaved() const override { return gate_up_interleaved_; }
   uint64_t bytes() const override { return memory_->size(); }
+  SpecialisedKernels specialised() const override;
 
   const CudaGpu& gpu() const { return *gpu_; }
-  const LayerPlan& plan() const { return plan_; }
+  LayerKernels& kernels() const { return *kernels_; }
+  // A request keeps the plan that it starts with.
+  std::shared_ptr<const LayerPlan> plan() const { return kernels_->plan(); }
+  // For mixture-of-experts requests; the same as long as the layer lives.
+  const GemmPlan& indexed() const { return first_plan_->indexed; }
   const MoeKernels& moe_kernels() const { return moe_kernels_; }
   const WeightArgs& weights() const { return weights_; }
   // Device address of float32 [E]; null without a static activation scale.
@@ -59,13 +75,15 @@ class CudaLayer : public DeviceLayer {
 
  private:
   CudaLayer(std::shared_ptr<CudaGpu> gpu, const StandardTensor& tensor, const PackedWeights& packed,
-            LayerPlan plan, MoeKernels moe_kernels, cuda::VmmAllocation memory);
+            std::unique_ptr<LayerKernels> kernels, MoeKernels moe_kernels,
+            cuda::VmmAllocation memory);
 
   const std::shared_ptr<CudaGpu> gpu_;
   const QuantSpec spec_;
   const LayerShape shape_;
   const bool gate_up_interleaved_;
-  const LayerPlan plan_;
+  const std::unique_ptr<LayerKernels> kernels_;
+  const std::shared_ptr<const LayerPlan> first_plan_ = kernels_->plan();
   const MoeKernels moe_kernels_;
   std::optional<cuda::VmmAllocation> memory_;
   WeightArgs weights_{};

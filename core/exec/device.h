@@ -52,6 +52,13 @@ struct MatrixView {
   int64_t row_stride = 0;  // elements
 };
 
+// Kernels made for one layer. They may be compiled while a generic kernel serves it.
+struct SpecialisedKernels {
+  int total = 0;
+  int ready = 0;
+  int failed = 0;
+};
+
 // Weights of one layer on one device.
 class DeviceLayer {
  public:
@@ -60,6 +67,7 @@ class DeviceLayer {
   virtual const LayerShape& shape() const = 0;
   virtual bool gate_up_interleaved() const = 0;
   virtual uint64_t bytes() const = 0;
+  virtual SpecialisedKernels specialised() const { return {}; }
 };
 
 // Asked now and then while a call runs, by one thread at a time: an error ends the call with it and
@@ -118,6 +126,14 @@ struct KernelExplanation {
   std::vector<std::pair<std::string, std::string>> config;
 };
 
+// Kernels of a device since the start.
+struct DeviceKernelCounts {
+  uint64_t specialised = 0;
+  uint64_t specialised_failed = 0;
+  uint64_t self_tests = 0;   // before a kernel serves
+  uint64_t quarantined = 0;  // by a failed self-test
+};
+
 // One ordered queue of work; a session has one per device.
 class Stream {
  public:
@@ -131,6 +147,7 @@ class Device {
   // OK, or why the device takes no requests.
   virtual absl::Status health() const = 0;
   virtual uint64_t weights_bytes() const = 0;
+  virtual DeviceKernelCounts kernel_counts() const { return {}; }
 
   // Copies and packs a valid tensor. ResourceExhausted GPU_OOM when it does not fit.
   virtual absl::StatusOr<std::shared_ptr<DeviceLayer>> LoadLayer(const StandardTensor& tensor) = 0;

@@ -72,6 +72,7 @@ void LayerRegistry::Drop(const std::shared_ptr<Layer>& layer) {
 
 absl::Status LayerRegistry::Release(uint64_t session_id, uint64_t layer_id) {
   MutexLock lock(mutex_);
+  if (holders_.count(session_id) == 0) return absl::OkStatus();
   absl::StatusOr<std::shared_ptr<Layer>> layer = FindHeld(session_id, layer_id);
   if (absl::IsNotFound(layer.status())) return absl::OkStatus();
   if (!layer.ok()) return layer.status();
@@ -87,6 +88,7 @@ absl::Status LayerRegistry::Release(uint64_t session_id, uint64_t layer_id) {
 
 absl::StatusOr<std::shared_ptr<LayerRegistry::Layer>> LayerRegistry::FindHeld(
     uint64_t session_id, uint64_t layer_id) const {
+  if (holders_.count(session_id) == 0) return SessionEnded();
   const auto found = layers_.find(layer_id);
   if (found == layers_.end()) {
     return Error(absl::StatusCode::kNotFound, "LAYER_NOT_FOUND",
@@ -124,6 +126,7 @@ LayerInfo LayerRegistry::InfoFor(const Layer& layer, uint64_t session_id) const 
   info.state = LayerState::kReady;
   info.source_format = layer.format;
   info.gate_up_interleaved = layer.loaded->gate_up_interleaved();
+  info.specialised = layer.loaded->specialised();
   const auto holder = holders_.find(session_id);
   if (holder == holders_.end()) return info;
   for (const auto& [place, id] : holder->second.names) {

@@ -83,6 +83,7 @@ absl::StatusOr<RegionInfo> RegionTable::Commit(Region region) {
 absl::StatusOr<std::shared_ptr<const Region>> RegionTable::Find(uint64_t session_id,
                                                                 const RegionRef& ref) const {
   MutexLock lock(mutex_);
+  if (sessions_.count(session_id) == 0) return SessionEnded();
   const auto found = regions_.find(ref.id);
   if (found == regions_.end()) {
     return Error(absl::StatusCode::kNotFound, "REGION_NOT_FOUND",
@@ -100,10 +101,11 @@ absl::StatusOr<std::shared_ptr<const Region>> RegionTable::Remove(uint64_t sessi
                                                                   const RegionRef& ref) {
   absl::StatusOr<std::shared_ptr<const Region>> region = Find(session_id, ref);
   if (absl::IsNotFound(region.status())) return nullptr;
-  if (!region.ok()) return region;
   MutexLock lock(mutex_);
   const auto session = sessions_.find(session_id);
-  if (session == sessions_.end() || session->second.ids.erase(ref.id) == 0) return nullptr;
+  if (session == sessions_.end()) return nullptr;
+  if (!region.ok()) return region;
+  if (session->second.ids.erase(ref.id) == 0) return nullptr;
   --session->second.totals.regions;
   session->second.totals.bytes -= (*region)->size;
   regions_.erase(ref.id);

@@ -1,6 +1,6 @@
 // What    Every region of the node, and each session's quota of them.
 // Errors  Find: NotFound REGION_NOT_FOUND, PermissionDenied NOT_OWNER, Aborted STALE_EPOCH.
-//         Reserve: ResourceExhausted QUOTA. Reserve, Commit: Aborted SESSION_ENDED.
+//         Reserve: ResourceExhausted QUOTA. Find, Reserve, Commit: Aborted SESSION_ENDED.
 // Threads Thread-safe. Regions leave the table under its lock but are destroyed outside of it.
 #ifndef GEMMD_CORE_SESSION_REGION_TABLE_H_
 #define GEMMD_CORE_SESSION_REGION_TABLE_H_
@@ -42,7 +42,8 @@ class RegionTable {
 
   absl::StatusOr<std::shared_ptr<const Region>> Find(uint64_t session_id,
                                                      const RegionRef& ref) const;
-  // Lookups fail from now on. An unknown id is no error: the result is null then.
+  // Lookups fail from now on. An unknown id is no error, nor is a session that has ended: the
+  // result is null then.
   absl::StatusOr<std::shared_ptr<const Region>> Remove(uint64_t session_id, const RegionRef& ref);
 
   std::vector<RegionInfo> List(uint64_t session_id) const;

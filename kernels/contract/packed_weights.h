@@ -2,7 +2,7 @@
 //         them to wgmma as its register operand (device/gemm_sm90.cuh).
 // Shapes  A slab is the columns of 128 bytes of a row of x: 64 of 16 bits or 128 of 8 bits. K comes
 //         in chunks of 2 slabs, rows of N in units of 64. A unit of a chunk is
-//           scales       [sets][32 pairs][2]     16 or 32 bits; none when scales are per row
+//           scales       [sets][32 pairs][2]     8, 16 or 32 bits; none when scales are per row
 //           zero points  [sets][32 pairs][2]     1 byte; none when the weights have none
 //           codes        [slabs][planes][...]
 //         units of one chunk follow each other, then the next chunk. The last chunk keeps only the
@@ -12,7 +12,9 @@
 //         elements: wgmma's fragment A. The bits of a code are cut into planes of 8, 4, 2 and 1
 //         bits, lowest bits first (6 = 4 + 2). A plane is [vectors][128 threads][up to 4 words]; a
 //         word holds lanes of lane_bits, a lane lane_bits / plane codes. Lanes are the elements of
-//         one register, or with lanes of 4 bits those of two registers.
+//         one register, or with lanes of 4 bits those of two registers. With signs apart the upper
+//         bits of the lanes hold the signs of other lanes: those of the first register's elements
+//         are the upper bits of the word's bytes, those of the second's lie 4 bits below.
 // Keys    Padding rows, columns and scales are 0.
 #ifndef GEMMD_KERNELS_CONTRACT_PACKED_WEIGHTS_H_
 #define GEMMD_KERNELS_CONTRACT_PACKED_WEIGHTS_H_
@@ -32,8 +34,9 @@ struct PackedLayout {
   int code_bits = 4;
   int operand_bits = 16;  // 16 or 8: elements of x and decoded weights
   int lane_bits = 16;     // operand_bits, or 4
-  int scale_bytes = 0;    // 0, 2 or 4
-  int scale_step = 128;   // columns a set of scales is for: a power of two, at most a chunk
+  bool has_signs_apart = false;
+  int scale_bytes = 0;   // 0, 1, 2 or 4
+  int scale_step = 128;  // columns a set of scales is for: a power of two, at most a chunk
   bool has_zero_points = false;
 
   constexpr int slab_columns() const { return kSlabRowBytes * 8 / operand_bits; }
@@ -116,6 +119,9 @@ struct PackedLayout {
     int word;  // of the slab
     int shift;
   };
+  // Bit of a word that holds the sign of one of its 8 lanes, with signs apart.
+  static constexpr int SignShift(int lane) { return lane < 4 ? 8 * lane + 7 : 8 * (lane - 4) + 3; }
+
   // Place of the bits that `plane` holds of one code.
   constexpr CodePlace PlaceOf(const Plane& plane, int row, int column) const {
     const FragmentPlace at = FragmentOf(row, column);

@@ -47,6 +47,23 @@ struct Sm90Operand {
   constexpr bool by_table() const {
     return !is_wide() && weight.bits <= 4 && !(is_int8() && is_integer_weight());
   }
+  // Looked up by magnitude alone; the sign is put beside.
+  constexpr bool has_signs_apart() const {
+    return by_table() && is_float8() && !is_integer_weight() && weight.bits == 4;
+  }
+  // e8m0 group scales that go into the exponent of e4m3 operands.
+  constexpr bool can_fold(const NumberFormat& scale) const {
+    return is_float8() && weight == kFloat4E2M1 && scale == kFloat8E8M0;
+  }
+  // Powers of two that folded scales of one row span, and the debt of a row whose largest scale is 1:
+  // e2m1's numbers times 2^-5 to 2^6 are normal e4m3 numbers.
+  static constexpr int kFoldedSteps = 11;
+  static constexpr int kFoldedDebt = -6;
+  // Operand of an e2m1 magnitude under the smallest folded scale; a step adds 8, but to 0.
+  static constexpr uint32_t FoldedEntry(uint32_t magnitude) {
+    if (magnitude < 2) return magnitude * 8;
+    return (magnitude / 2 + 1) << 3 | (magnitude & 1) << 2;
+  }
   // Integers packed in two's complement, so that the upper bits of an int8 are the number.
   constexpr bool is_top_aligned(bool has_zero_points) const {
     return is_int8() && is_integer_weight() && !has_zero_points;

@@ -28,7 +28,10 @@ struct DecodeBytesSm90 {
   template <class Codes>
   __host__ __device__ static void DecodeTwo(const Codes& codes, int pair,
                                             const uint32_t (&offsets)[2], uint32_t (&a)[2]) {
-    if constexpr (Operand().by_table()) {
+    if constexpr (Operand().has_signs_apart()) {
+      constexpr uint32_t kTables[2][2] = {{Table(0), Table(1)}, {Table(0), Table(1)}};
+      LookUpMagnitudes(codes.Lanes(pair, 0), kTables, a);
+    } else if constexpr (Operand().by_table()) {
       LookUp(codes.Lanes(pair, 0), a);
     } else {
       a[0] = Decode(codes, 2 * pair, offsets[0]);
@@ -36,7 +39,34 @@ struct DecodeBytesSm90 {
     }
   }
 
+  // The same with folded scales: `steps` of the two rows.
+  template <class Codes>
+  __host__ __device__ static void DecodeTwoFolded(const Codes& codes, int pair,
+                                                  const uint32_t (&steps)[2], uint32_t (&a)[2]) {
+    constexpr uint32_t kLow = FoldedTable(0), kHigh = FoldedTable(1);
+    // Entry 0 is zero and stays so.
+    const uint32_t tables[2][2] = {{kLow + steps[0] * 0x08080800u, kHigh + steps[0] * 0x08080808u},
+                                   {kLow + steps[1] * 0x08080800u, kHigh + steps[1] * 0x08080808u}};
+    LookUpMagnitudes(codes.Lanes(pair, 0), tables, a);
+  }
+
  private:
+  static constexpr uint32_t FoldedTable(int half) {
+    uint32_t word = 0;
+    for (int i = 0; i < 4; ++i) {
+      word |= Sm90Operand::FoldedEntry(static_cast<uint32_t>(4 * half + i)) << (8 * i);
+    }
+    return word;
+  }
+
+  // Eight codes in lanes of 4 bits, signs apart.
+  __host__ __device__ static void LookUpMagnitudes(uint32_t lanes, const uint32_t (&tables)[2][2],
+                                                   uint32_t (&a)[2]) {
+    const uint32_t index = lanes & 0x77777777u;
+    a[0] = ptx::PermuteBytes(tables[0][0], tables[0][1], index) | (lanes & 0x80808080u);
+    a[1] = ptx::PermuteBytes(tables[1][0], tables[1][1], index >> 16) | (lanes << 4 & 0x80808080u);
+  }
+
   template <class Codes>
   __host__ __device__ static uint32_t Decode(const Codes& codes, int v, uint32_t offset) {
     if constexpr (Operand().is_top_aligned(kHasZeroPoints)) {

@@ -16,6 +16,7 @@ struct Sm90Tile {
     return {.code_bits = Config::kWeight.bits,
             .operand_bits = Operand().bits(),
             .lane_bits = Operand().by_table() ? 4 : Operand().bits(),
+            .has_signs_apart = Operand().has_signs_apart(),
             .scale_bytes = Config::kGroupScale.bits / 8,
             .scale_step = Config::kScaleStep,
             .has_zero_points = Config::kZeroPoint == ZeroPointKind::kInteger};

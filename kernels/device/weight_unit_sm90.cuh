@@ -45,8 +45,9 @@ struct WeightUnitSm90 {
   static constexpr int kHeldSlabs = kIsDirect ? 1 : PackedLayout::kSlabsPerChunk;
 
   SlabCodesSm90<Tile> codes[kHeldSlabs];
-  float scales[kSets][2];            // for the sums
-  uint32_t weight_scales[kSets][2];  // for the weights: twice in a register, in x's type
+  float scales[kSets][2];  // for the sums
+  uint32_t weight_scales[kSets]
+                        [2];  // for the weights: twice in a register in x's type, or folded steps
   uint32_t offsets[kSets][2];
 
   // Direct codes: those of the first slab.
@@ -104,7 +105,11 @@ struct WeightUnitSm90 {
       GEMMD_UNROLL
       for (int pair = 0; pair < 2; ++pair) {
         uint32_t two[2];
-        Decoder::DecodeTwo(from, 2 * step + pair, offsets[set], two);
+        if constexpr (kOnWeights) {
+          Decoder::DecodeTwoFolded(from, 2 * step + pair, weight_scales[set], two);
+        } else {
+          Decoder::DecodeTwo(from, 2 * step + pair, offsets[set], two);
+        }
         a[2 * pair] = two[0];
         a[2 * pair + 1] = two[1];
       }
@@ -114,6 +119,10 @@ struct WeightUnitSm90 {
   __device__ void LoadScale(const char* unit, int set, int pair) {
     if constexpr (kScaleBytes == 0) {
       scales[set][0] = scales[set][1] = 1;
+    } else if constexpr (kScaleBytes == 1) {
+      const uint32_t both = reinterpret_cast<const uint16_t*>(unit)[set * 32 + pair];
+      weight_scales[set][0] = both & 0xffu;
+      weight_scales[set][1] = both >> 8;
     } else if constexpr (kScaleBytes == 4) {
       const float2 both = reinterpret_cast<const float2*>(unit)[set * 32 + pair];
       scales[set][0] = both.x;

@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status.h"
 #include "kernels/jit/cache_entry.h"
+#include "kernels/jit/encoding.h"
 #include "kernels/jit/kernel_key.h"
-#include "kernels/jit/sha256.h"
 
 namespace gemmd::jit {
 namespace {
@@ -14,26 +14,6 @@ namespace {
 constexpr char kMagic[] = "GEMMDBND";
 constexpr uint32_t kSchema = 1;
 constexpr size_t kHeaderBytes = 16;
-constexpr size_t kDigestBytes = 32;
-
-template <typename Integer>
-void Append(std::string& bytes, Integer value) {
-  for (size_t i = 0; i < sizeof(value); ++i) bytes += static_cast<char>(value >> 8 * i);
-}
-
-template <typename Integer>
-Integer Read(absl::string_view bytes, size_t offset) {
-  Integer value = 0;
-  for (size_t i = 0; i < sizeof(value); ++i) {
-    value |= static_cast<Integer>(static_cast<unsigned char>(bytes[offset + i])) << 8 * i;
-  }
-  return value;
-}
-
-std::string Digest(absl::string_view bytes) {
-  const Sha256Digest digest = Sha256().Add(bytes).Finish();
-  return std::string(reinterpret_cast<const char*>(digest.data()), digest.size());
-}
 
 absl::Status Damaged(absl::string_view what) {
   return Error(absl::StatusCode::kDataLoss, "BUNDLE_DAMAGED", absl::StrCat("bundle: ", what));
@@ -43,10 +23,10 @@ absl::Status CheckFrame(absl::string_view bundle) {
   if (bundle.size() < kHeaderBytes + kDigestBytes || bundle.substr(0, 8) != kMagic) {
     return Damaged("no bundle of kernels");
   }
-  const uint32_t schema = Read<uint32_t>(bundle, 8);
+  const uint32_t schema = ReadInteger<uint32_t>(bundle, 8);
   if (schema != kSchema) return Damaged(absl::StrCat("schema ", schema, ", not ", kSchema));
   const size_t end = bundle.size() - kDigestBytes;
-  if (Digest(bundle.substr(0, end)) != bundle.substr(end)) {
+  if (DigestBytes({bundle.substr(0, end)}) != bundle.substr(end)) {
     return Damaged("its digest does not match its bytes");
   }
   return absl::OkStatus();
@@ -56,24 +36,24 @@ absl::Status CheckFrame(absl::string_view bundle) {
 
 std::string EncodeBundle(const std::vector<std::string>& entries) {
   std::string bundle = kMagic;
-  Append(bundle, kSchema);
-  Append(bundle, static_cast<uint32_t>(entries.size()));
+  AppendInteger(bundle, kSchema);
+  AppendInteger(bundle, static_cast<uint32_t>(entries.size()));
   for (const std::string& entry : entries) {
-    Append(bundle, static_cast<uint64_t>(entry.size()));
+    AppendInteger(bundle, static_cast<uint64_t>(entry.size()));
     bundle += entry;
   }
-  return bundle + Digest(bundle);
+  return bundle + DigestBytes({bundle});
 }
 
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> DecodeBundle(
     absl::string_view bundle) {
   GEMMD_RETURN_IF_ERROR(CheckFrame(bundle));
-  const uint32_t count = Read<uint32_t>(bundle, 12);
+  const uint32_t count = ReadInteger<uint32_t>(bundle, 12);
   absl::string_view rest = bundle.substr(kHeaderBytes, bundle.size() - kHeaderBytes - kDigestBytes);
   std::vector<std::pair<std::string, std::string>> entries;
   for (uint32_t i = 0; i < count; ++i) {
     if (rest.size() < 8) return Damaged("ends early");
-    const uint64_t size = Read<uint64_t>(rest, 0);
+    const uint64_t size = ReadInteger<uint64_t>(rest, 0);
     rest.remove_prefix(8);
     if (size > rest.size()) return Damaged("ends early");
     const absl::string_view entry = rest.substr(0, size);

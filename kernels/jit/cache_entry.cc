@@ -7,7 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status.h"
-#include "kernels/jit/sha256.h"
+#include "kernels/jit/encoding.h"
 
 namespace gemmd::jit {
 namespace {
@@ -15,40 +15,20 @@ namespace {
 constexpr char kMagic[] = "GEMMDKRN";
 constexpr uint32_t kSchema = 2;
 constexpr size_t kKeyBytes = 32;
-constexpr size_t kDigestBytes = 32;
 constexpr size_t kSizesOffset = 8;
 constexpr size_t kKeyOffset = kSizesOffset + 4 + 4 + 8;
 constexpr size_t kDigestOffset = kKeyOffset + kKeyBytes;
 constexpr size_t kHeaderBytes = kDigestOffset + kDigestBytes;
 
-template <typename Integer>
-void Append(std::string& bytes, Integer value) {
-  for (size_t i = 0; i < sizeof(value); ++i) bytes += static_cast<char>(value >> 8 * i);
-}
-
-template <typename Integer>
-Integer Read(absl::string_view bytes, size_t offset) {
-  Integer value = 0;
-  for (size_t i = 0; i < sizeof(value); ++i) {
-    value |= static_cast<Integer>(static_cast<unsigned char>(bytes[offset + i])) << 8 * i;
-  }
-  return value;
-}
-
-std::string Digest(absl::string_view before, absl::string_view payload) {
-  const Sha256Digest digest = Sha256().Add(before).Add(payload).Finish();
-  return std::string(reinterpret_cast<const char*>(digest.data()), digest.size());
-}
-
 absl::Status Damaged(absl::string_view what) {
   return Error(absl::StatusCode::kDataLoss, "CACHE_ENTRY_DAMAGED", what);
 }
 
-// Sizes of a header that is long enough.
-absl::Status CheckSizes(absl::string_view bytes) {
-  const uint64_t facts_size = Read<uint32_t>(bytes, kSizesOffset + 4);
-  const uint64_t cubin_size = Read<uint64_t>(bytes, kSizesOffset + 8);
-  const uint64_t payload = bytes.size() - kHeaderBytes;
+// Sizes of a header that is long enough, in an entry of `size` bytes.
+absl::Status CheckSizes(absl::string_view header, uint64_t size) {
+  const uint64_t facts_size = ReadInteger<uint32_t>(header, kSizesOffset + 4);
+  const uint64_t cubin_size = ReadInteger<uint64_t>(header, kSizesOffset + 8);
+  const uint64_t payload = size - kHeaderBytes;
   if (facts_size > payload || cubin_size != payload - facts_size) {
     return Damaged(absl::StrCat("facts of ", facts_size, " bytes and cubin of ", cubin_size,
                                 " bytes do not fill ", payload, " bytes"));
@@ -57,16 +37,17 @@ absl::Status CheckSizes(absl::string_view bytes) {
   return absl::OkStatus();
 }
 
-absl::Status CheckHeader(absl::string_view bytes, absl::string_view key) {
-  if (bytes.size() < kHeaderBytes) return Damaged("shorter than its header");
-  if (bytes.substr(0, kSizesOffset) != kMagic) return Damaged("no kernel entry");
-  const uint32_t schema = Read<uint32_t>(bytes, kSizesOffset);
+// `front`: the first bytes of an entry of `size` bytes.
+absl::Status CheckHeader(absl::string_view front, uint64_t size, absl::string_view key) {
+  if (front.size() < kHeaderBytes || size < front.size()) return Damaged("shorter than its header");
+  if (front.substr(0, kSizesOffset) != kMagic) return Damaged("no kernel entry");
+  const uint32_t schema = ReadInteger<uint32_t>(front, kSizesOffset);
   if (schema != kSchema) {
     return Error(absl::StatusCode::kDataLoss, "CACHE_ENTRY_STALE",
                  absl::StrCat("schema ", schema, ", not ", kSchema));
   }
-  GEMMD_RETURN_IF_ERROR(CheckSizes(bytes));
-  if (absl::BytesToHexString(bytes.substr(kKeyOffset, kKeyBytes)) != key) {
+  GEMMD_RETURN_IF_ERROR(CheckSizes(front, size));
+  if (absl::BytesToHexString(front.substr(kKeyOffset, kKeyBytes)) != key) {
     return Damaged("holds the kernel of another key");
   }
   return absl::OkStatus();
@@ -82,7 +63,7 @@ auto FactsOf(Kernel& kernel) {
 // Takes one text from the front of `facts`.
 std::optional<std::string> TakeText(absl::string_view& facts) {
   if (facts.size() < 4) return std::nullopt;
-  const size_t size = Read<uint32_t>(facts, 0);
+  const size_t size = ReadInteger<uint32_t>(facts, 0);
   if (size > facts.size() - 4) return std::nullopt;
   const std::string text(facts.substr(4, size));
   facts.remove_prefix(4 + size);
@@ -105,31 +86,39 @@ absl::Status ReadFacts(absl::string_view facts, CompiledKernel& kernel) {
 std::string EncodeEntry(const CompiledKernel& kernel) {
   std::string payload;
   for (const std::string* fact : FactsOf(kernel)) {
-    Append(payload, static_cast<uint32_t>(fact->size()));
+    AppendInteger(payload, static_cast<uint32_t>(fact->size()));
     payload += *fact;
   }
   std::string bytes = kMagic;
-  Append(bytes, kSchema);
-  Append(bytes, static_cast<uint32_t>(payload.size()));
-  Append(bytes, static_cast<uint64_t>(kernel.cubin.size()));
+  AppendInteger(bytes, kSchema);
+  AppendInteger(bytes, static_cast<uint32_t>(payload.size()));
+  AppendInteger(bytes, static_cast<uint64_t>(kernel.cubin.size()));
   bytes += absl::HexStringToBytes(kernel.key);
   payload.append(reinterpret_cast<const char*>(kernel.cubin.data()), kernel.cubin.size());
-  bytes += Digest(bytes, payload);
+  bytes += DigestBytes({bytes, payload});
   return bytes + payload;
 }
 
+absl::StatusOr<CompiledKernel> DecodeFacts(absl::string_view front, uint64_t size,
+                                           absl::string_view key) {
+  GEMMD_RETURN_IF_ERROR(CheckHeader(front, size, key));
+  const size_t facts_size = ReadInteger<uint32_t>(front, kSizesOffset + 4);
+  if (facts_size > front.size() - kHeaderBytes)
+    return Damaged("facts beyond the front of the entry");
+  CompiledKernel kernel;
+  kernel.key = std::string(key);
+  GEMMD_RETURN_IF_ERROR(ReadFacts(front.substr(kHeaderBytes, facts_size), kernel));
+  return kernel;
+}
+
 absl::StatusOr<CompiledKernel> DecodeEntry(absl::string_view bytes, absl::string_view key) {
-  GEMMD_RETURN_IF_ERROR(CheckHeader(bytes, key));
+  GEMMD_ASSIGN_OR_RETURN(CompiledKernel kernel, DecodeFacts(bytes, bytes.size(), key));
   const absl::string_view payload = bytes.substr(kHeaderBytes);
-  if (Digest(bytes.substr(0, kDigestOffset), payload) !=
+  if (DigestBytes({bytes.substr(0, kDigestOffset), payload}) !=
       bytes.substr(kDigestOffset, kDigestBytes)) {
     return Damaged("its digest does not match its bytes");
   }
-  const size_t facts_size = Read<uint32_t>(bytes, kSizesOffset + 4);
-  CompiledKernel kernel;
-  kernel.key = std::string(key);
-  GEMMD_RETURN_IF_ERROR(ReadFacts(payload.substr(0, facts_size), kernel));
-  const absl::string_view cubin = payload.substr(facts_size);
+  const absl::string_view cubin = payload.substr(ReadInteger<uint32_t>(bytes, kSizesOffset + 4));
   kernel.cubin.resize(cubin.size());
   std::memcpy(kernel.cubin.data(), cubin.data(), cubin.size());
   return kernel;

@@ -14,6 +14,8 @@
 #ifndef GEMMD_KERNELS_JIT_CACHE_ENTRY_H_
 #define GEMMD_KERNELS_JIT_CACHE_ENTRY_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -26,6 +28,12 @@ std::string EncodeEntry(const CompiledKernel& kernel);
 
 // `key`: what the entry must hold.
 absl::StatusOr<CompiledKernel> DecodeEntry(absl::string_view bytes, absl::string_view key);
+
+// What an entry of `size` bytes says of its kernel, from its first bytes: no cubin, and the digest
+// is not checked. Facts take a few hundred bytes; an entry with more than kFrontBytes is refused.
+inline constexpr size_t kFrontBytes = 64 << 10;
+absl::StatusOr<CompiledKernel> DecodeFacts(absl::string_view front, uint64_t size,
+                                           absl::string_view key);
 
 // The key that an entry says it holds; empty when it has no readable header.
 std::string KeyInEntry(absl::string_view bytes);

@@ -2,10 +2,12 @@
 // Errors  Identity: Unavailable NVRTC_MISSING. Compile: as compiler.h; Internal COMPILER_CRASHED
 //         when the helper died or ran out of time; Unavailable COMPILER_CHANGED when another NVRTC
 //         was installed since Identity (ask again), HELPER_UNAVAILABLE when no helper starts.
+//         Cancelled: `abandoned` said so.
 // Threads Every method is thread-safe.
 #ifndef GEMMD_KERNELS_JIT_COMPILE_BACKEND_H_
 #define GEMMD_KERNELS_JIT_COMPILE_BACKEND_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,9 +23,11 @@ class CompileBackend {
   virtual ~CompileBackend() = default;
   // CompilerName of the compiler that Compile would use now.
   virtual absl::StatusOr<std::string> Identity() = 0;
-  // `compiler`: what the caller's key says.
+  // `compiler`: what the caller's key says. `abandoned` is asked now and then; true ends the
+  // compilation early where that is possible: in a helper process.
   virtual absl::StatusOr<CompiledKernel> Compile(const KernelSource& source,
-                                                 const std::string& compiler) = 0;
+                                                 const std::string& compiler,
+                                                 const std::function<bool()>& abandoned) = 0;
   // Nothing was asked for a while: gives back what can be had again.
   virtual void Rest() {}
 };

@@ -1,5 +1,6 @@
-// What    Worker threads and the order in which work waits for them: clients, then prewarming, then
-//         tuning; first come, first served within each.
+// What    Worker threads and the order in which work waits for them: clients, then specialised
+//         kernels of layers that are served meanwhile, then prewarming, then tuning; first come,
+//         first served within each.
 //           queued --worker free--> running --> done
 //             |--Cancel, displaced by more urgent work, closing--> dropped
 // Bounds  `workers` jobs at a time; of these, at most workers - 1 (and at least one) are not a
@@ -24,7 +25,8 @@
 
 namespace gemmd::jit {
 
-enum class CompilePriority : uint8_t { kClient, kPrewarm, kTuning };  // most urgent first
+// Most urgent first.
+enum class CompilePriority : uint8_t { kClient, kSpecialise, kPrewarm, kTuning };
 
 class CompileQueue {
  public:

@@ -20,7 +20,9 @@ namespace gemmd::jit {
 namespace {
 
 constexpr uint64_t kMaxEntryBytes = uint64_t{256} << 20;
+constexpr uint64_t kMaxQuarantineBytes = uint64_t{16} << 10;
 constexpr char kEntryExtension[] = ".kernel";
+constexpr char kQuarantineExtension[] = ".quarantine";
 
 absl::Status BadDirectory(const std::filesystem::path& directory, absl::string_view why) {
   return Error(absl::StatusCode::kFailedPrecondition, "CACHE_DIRECTORY",
@@ -68,9 +70,9 @@ std::string DescribeOddities(const DiskOptions& options) {
   return "";
 }
 
-// The key of an entry's file name, or empty.
-std::string KeyOfName(const std::filesystem::path& path) {
-  if (path.extension() != kEntryExtension) return "";
+// The key of a file name with `extension`, or empty.
+std::string KeyOfName(const std::filesystem::path& path, const char* extension) {
+  if (path.extension() != extension) return "";
   const std::string key = path.stem().string();
   return IsKey(key) ? key : "";
 }
@@ -97,6 +99,10 @@ absl::StatusOr<std::unique_ptr<DiskTier>> DiskTier::Open(const DiskOptions& opti
 
 std::filesystem::path DiskTier::EntryPath(const std::string& key) const {
   return options_.directory / (key + kEntryExtension);
+}
+
+std::filesystem::path DiskTier::QuarantinePath(const std::string& key) const {
+  return options_.directory / (key + kQuarantineExtension);
 }
 
 void DiskTier::RemoveAbandonedFiles() const {
@@ -132,6 +138,13 @@ absl::StatusOr<CompiledKernel> DiskTier::Read(const std::string& key) const {
   return DecodeEntry(bytes, key);
 }
 
+absl::StatusOr<CompiledKernel> DiskTier::ReadFacts(const std::string& key) const {
+  const File file(EntryPath(key), O_RDONLY | O_NONBLOCK);
+  const std::optional<std::string> front = ReadFront(file, kFrontBytes);
+  if (!front.has_value()) return Unreadable("no readable file");
+  return DecodeFacts(*front, SizeOf(EntryPath(key)), key);
+}
+
 absl::Status DiskTier::Write(const CompiledKernel& kernel) {
   return WriteBytes(kernel.key, EncodeEntry(kernel));
 }
@@ -154,6 +167,27 @@ void DiskTier::Drop(const std::string& key) {
   bytes_ -= std::min(bytes_, size);
 }
 
+std::string DiskTier::ReadQuarantine(const std::string& key) const {
+  const File file(QuarantinePath(key), O_RDONLY | O_NONBLOCK);
+  return ReadWhole(file, kMaxQuarantineBytes).value_or("");
+}
+
+void DiskTier::WriteQuarantine(const std::string& key, absl::string_view text) {
+  (void)Publish(*options_.files, options_.directory, key + kQuarantineExtension, text);
+}
+
+void DiskTier::DropQuarantine(const std::string& key) { unlink(QuarantinePath(key).c_str()); }
+
+std::vector<std::string> DiskTier::Quarantined() const {
+  std::vector<std::string> keys;
+  std::error_code error;
+  for (const auto& file : std::filesystem::directory_iterator(options_.directory, error)) {
+    std::string key = KeyOfName(file.path(), kQuarantineExtension);
+    if (!key.empty()) keys.push_back(std::move(key));
+  }
+  return keys;
+}
+
 KeyLock DiskTier::TryLock(const std::string& key) const {
   return KeyLock(options_.directory / (key + ".lock"));
 }
@@ -169,7 +203,7 @@ std::vector<DiskTier::Listed> DiskTier::List() const {
   std::vector<Listed> entries;
   std::error_code error;
   for (const auto& file : std::filesystem::directory_iterator(options_.directory, error)) {
-    const std::string key = KeyOfName(file.path());
+    const std::string key = KeyOfName(file.path(), kEntryExtension);
     if (key.empty()) continue;
     const auto use = order.find(key);
     entries.push_back(

@@ -1,6 +1,7 @@
 // What    Kernel entries in one directory, and one lock per key between the processes that share
 //         it.
 //           <key>.kernel          entry (cache_entry.h), complete from the moment it has this name
+//           <key>.quarantine      why the kernel may not run (quarantine.h)
 //           <key>.lock            held (flock) by the process that compiles <key>; gone afterwards
 //           <key>.kernel.<pid>-<n>.tmp   entry being written, flock held by its writer
 //           tidy.lock             held by the process that evicts
@@ -59,11 +60,19 @@ class DiskTier {
   const std::filesystem::path& directory() const { return options_.directory; }
 
   absl::StatusOr<CompiledKernel> Read(const std::string& key) const;
+  // As Read, without the cubin and without its verification.
+  absl::StatusOr<CompiledKernel> ReadFacts(const std::string& key) const;
   // The entry's bytes, whole and verified.
   absl::StatusOr<std::string> ReadBytes(const std::string& key) const;
   absl::Status Write(const CompiledKernel& kernel);
   absl::Status WriteBytes(const std::string& key, absl::string_view bytes);
   void Drop(const std::string& key);
+
+  // The text of `key`'s quarantine record; empty when there is none.
+  std::string ReadQuarantine(const std::string& key) const;
+  void WriteQuarantine(const std::string& key, absl::string_view text);
+  void DropQuarantine(const std::string& key);
+  std::vector<std::string> Quarantined() const;  // keys
   KeyLock TryLock(const std::string& key) const;
 
   // `key` was just used; with `keep`, this process has it loaded until the end.
@@ -79,6 +88,7 @@ class DiskTier {
  private:
   explicit DiskTier(const DiskOptions& options) : options_(options), uses_(options.directory) {}
   std::filesystem::path EntryPath(const std::string& key) const;
+  std::filesystem::path QuarantinePath(const std::string& key) const;
   absl::StatusOr<std::string> ReadFile(const std::string& key) const;
   void RemoveAbandonedFiles() const;
 

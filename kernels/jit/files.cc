@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -36,6 +37,25 @@ absl::Status WriteTemporary(const FileCalls& calls, const std::filesystem::path&
   return absl::OkStatus();
 }
 
+std::optional<uint64_t> SizeOfRegular(const File& file) {
+  struct stat info;
+  if (!file.ok() || fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  return static_cast<uint64_t>(info.st_size);
+}
+
+// The next `size` bytes.
+std::optional<std::string> ReadBytes(const File& file, uint64_t size) {
+  std::string bytes(size, '\0');
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t count = read(file.get(), bytes.data() + done, bytes.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return std::nullopt;
+    done += count;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 File::File(const std::filesystem::path& path, int flags, mode_t mode, const FileCalls& calls)
@@ -48,18 +68,15 @@ File::~File() {
 std::string ErrnoText() { return std::strerror(errno); }
 
 std::optional<std::string> ReadWhole(const File& file, uint64_t limit) {
-  struct stat info;
-  if (!file.ok() || fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
-  if (static_cast<uint64_t>(info.st_size) > limit) return std::nullopt;
-  std::string bytes(info.st_size, '\0');
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t count = read(file.get(), bytes.data() + done, bytes.size() - done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return std::nullopt;
-    done += count;
-  }
-  return bytes;
+  const std::optional<uint64_t> size = SizeOfRegular(file);
+  if (!size.has_value() || *size > limit) return std::nullopt;
+  return ReadBytes(file, *size);
+}
+
+std::optional<std::string> ReadFront(const File& file, uint64_t limit) {
+  const std::optional<uint64_t> size = SizeOfRegular(file);
+  if (!size.has_value()) return std::nullopt;
+  return ReadBytes(file, std::min(*size, limit));
 }
 
 bool WriteAll(const FileCalls& calls, int fd, absl::string_view bytes) {

@@ -32,6 +32,8 @@ std::string ErrnoText();
 
 // The whole regular file, at most `limit` bytes; nothing when it is something else.
 std::optional<std::string> ReadWhole(const File& file, uint64_t limit);
+// At most `limit` bytes from the start of the regular file.
+std::optional<std::string> ReadFront(const File& file, uint64_t limit);
 
 bool WriteAll(const FileCalls& calls, int fd, absl::string_view bytes);
 

@@ -64,7 +64,8 @@ class Helper {
   Helper(const Helper&) = delete;
   Helper& operator=(const Helper&) = delete;
 
-  static absl::StatusOr<std::unique_ptr<Helper>> Start(const std::vector<std::string>& command) {
+  static absl::StatusOr<std::unique_ptr<Helper>> Start(const std::vector<std::string>& command,
+                                                       const std::function<bool()>& abandoned) {
     int sockets[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) {
       return CannotStart(std::strerror(errno));
@@ -79,7 +80,7 @@ class Helper {
       return pid.status();
     }
     auto helper = std::make_unique<Helper>(*pid, sockets[0]);
-    GEMMD_RETURN_IF_ERROR(helper->Greet());
+    GEMMD_RETURN_IF_ERROR(helper->Greet(abandoned));
     return helper;
   }
 
@@ -87,11 +88,14 @@ class Helper {
   const std::string& problem() const { return problem_; }  // why there is no compiler
   absl::Time idle_since = absl::Now();
 
-  absl::StatusOr<CompiledKernel> Compile(const KernelSource& source, absl::Duration limit) {
+  // Not to be used again after Cancelled or COMPILER_CRASHED.
+  absl::StatusOr<CompiledKernel> Compile(const KernelSource& source, absl::Duration limit,
+                                         const std::function<bool()>& abandoned) {
     absl::Status sent = SendMessage(
         socket_, {source.program, source.name_expression, source.architecture, source.label});
     if (!sent.ok()) return Crashed(source, sent, limit);
-    const auto answer = ReceiveMessage(socket_, 7, absl::Now() + limit);
+    const auto answer = ReceiveMessage(socket_, 7, absl::Now() + limit, abandoned);
+    if (absl::IsCancelled(answer.status())) return answer.status();
     if (!answer.ok()) return Crashed(source, answer.status(), limit);
     int code = 0;
     if (!absl::SimpleAtoi((*answer)[0], &code)) {
@@ -104,8 +108,9 @@ class Helper {
   }
 
  private:
-  absl::Status Greet() {
-    const auto hello = ReceiveMessage(socket_, 4, absl::Now() + kStartLimit);
+  absl::Status Greet(const std::function<bool()>& abandoned) {
+    const auto hello = ReceiveMessage(socket_, 4, absl::Now() + kStartLimit, abandoned);
+    if (absl::IsCancelled(hello.status())) return hello.status();
     if (!hello.ok()) {
       return CannotStart(absl::StrCat(hello.status().message(), ", ended by ", End()));
     }
@@ -173,7 +178,7 @@ class Helpers : public CompileBackend {
       if (!compiler_.empty()) return compiler_;
     }
     // Not remembered when there is none: NVRTC may be installed while the daemon runs.
-    GEMMD_ASSIGN_OR_RETURN(std::unique_ptr<Helper> helper, Take());
+    GEMMD_ASSIGN_OR_RETURN(std::unique_ptr<Helper> helper, Take(nullptr));
     if (helper->compiler().empty()) {
       return Error(absl::StatusCode::kUnavailable, "NVRTC_MISSING", helper->problem());
     }
@@ -182,13 +187,15 @@ class Helpers : public CompileBackend {
     return compiler;
   }
 
-  absl::StatusOr<CompiledKernel> Compile(const KernelSource& source,
-                                         const std::string& compiler) override {
+  absl::StatusOr<CompiledKernel> Compile(const KernelSource& source, const std::string& compiler,
+                                         const std::function<bool()>& abandoned) override {
     GEMMD_RETURN_IF_ERROR(CheckArchitecture(source.architecture));
-    GEMMD_ASSIGN_OR_RETURN(std::unique_ptr<Helper> helper, Take());
+    GEMMD_ASSIGN_OR_RETURN(std::unique_ptr<Helper> helper, Take(abandoned));
     if (helper->compiler() != compiler) return Changed(*helper, compiler);
-    absl::StatusOr<CompiledKernel> kernel = helper->Compile(source, limit_);
-    if (ReasonOf(kernel.status()) != "COMPILER_CRASHED") PutBack(std::move(helper));
+    absl::StatusOr<CompiledKernel> kernel = helper->Compile(source, limit_, abandoned);
+    const bool ended =
+        absl::IsCancelled(kernel.status()) || ReasonOf(kernel.status()) == "COMPILER_CRASHED";
+    if (!ended) PutBack(std::move(helper));
     return kernel;
   }
 
@@ -202,7 +209,7 @@ class Helpers : public CompileBackend {
   }
 
  private:
-  absl::StatusOr<std::unique_ptr<Helper>> Take() {
+  absl::StatusOr<std::unique_ptr<Helper>> Take(const std::function<bool()>& abandoned) {
     {
       MutexLock lock(mutex_);
       if (!idle_.empty()) {
@@ -211,7 +218,7 @@ class Helpers : public CompileBackend {
         return helper;
       }
     }
-    return Helper::Start(command_);
+    return Helper::Start(command_, abandoned);
   }
 
   void PutBack(std::unique_ptr<Helper> helper) {

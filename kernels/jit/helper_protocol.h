@@ -5,12 +5,13 @@
 //           none
 //           daemon -> helper         program, name expression, architecture, label
 //           helper -> daemon         status code, reason, message, lowered name, log, usage, cubin
-// Errors  Unavailable HELPER_GONE: the other end closed. DeadlineExceeded. DataLoss: no such
-//         message.
+// Errors  Unavailable HELPER_GONE: the other end closed. DeadlineExceeded. Cancelled: `abandoned` said
+//         so. DataLoss: no such message.
 // Threads One thread per socket.
 #ifndef GEMMD_KERNELS_JIT_HELPER_PROTOCOL_H_
 #define GEMMD_KERNELS_JIT_HELPER_PROTOCOL_H_
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,10 @@ inline constexpr int kHelperSocket = 3;  // its number in the helper
 using HelperMessage = std::vector<std::string>;
 
 absl::Status SendMessage(int socket, const HelperMessage& message);
-absl::StatusOr<HelperMessage> ReceiveMessage(int socket, size_t fields, absl::Time deadline);
+// `abandoned` is asked every kAbandonPoll while nothing comes; null: never.
+inline constexpr absl::Duration kAbandonPoll = absl::Milliseconds(20);
+absl::StatusOr<HelperMessage> ReceiveMessage(int socket, size_t fields, absl::Time deadline,
+                                             const std::function<bool()>& abandoned = nullptr);
 
 }  // namespace gemmd::jit
 

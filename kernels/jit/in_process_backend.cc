@@ -13,7 +13,8 @@ class InProcess : public CompileBackend {
     GEMMD_ASSIGN_OR_RETURN(const NvrtcTable* nvrtc, Table());
     return CompilerName(*nvrtc);
   }
-  absl::StatusOr<CompiledKernel> Compile(const KernelSource& source, const std::string&) override {
+  absl::StatusOr<CompiledKernel> Compile(const KernelSource& source, const std::string&,
+                                         const std::function<bool()>&) override {
     GEMMD_ASSIGN_OR_RETURN(const NvrtcTable* nvrtc, Table());
     return jit::Compile(source, *nvrtc);
   }

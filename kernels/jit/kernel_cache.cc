@@ -1,18 +1,17 @@
 #include "kernels/jit/kernel_cache.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status.h"
-#include "kernels/jit/cache_entry.h"
 #include "kernels/jit/compile_backend.h"
-#include "kernels/jit/kernel_memory.h"
+#include "kernels/jit/kernel_tiers.h"
 
 namespace gemmd::jit {
 namespace {
@@ -23,7 +22,6 @@ constexpr absl::Duration kLockPoll = absl::Milliseconds(5);
 constexpr absl::Duration kLockPatience = absl::Minutes(2);
 constexpr absl::Duration kCancelPoll = absl::Milliseconds(20);
 constexpr absl::Duration kRestAfter = absl::Seconds(15);
-constexpr absl::Duration kScanPause = absl::Seconds(10);
 constexpr int kMostWorkers = 32;  // a compiler at work takes a hundred megabytes
 
 std::unique_ptr<CompileBackend> MakeBackend(const KernelCacheOptions& options) {
@@ -31,37 +29,39 @@ std::unique_ptr<CompileBackend> MakeBackend(const KernelCacheOptions& options) {
   return HelperBackend(options.helper, options.compile_limit);
 }
 
+absl::Status Unwanted() { return absl::CancelledError("nobody waits for the kernel any more"); }
+
+// Whether those who ask with `priority` load the kernel into a GPU of this process.
+bool Loads(CompilePriority priority) { return priority <= CompilePriority::kSpecialise; }
+
 }  // namespace
 
-// A call that misses memory joins the flight of its key, or starts it: the caller reads the disk, a
-// worker does the rest, and a caller may leave at its deadline while the work goes on.
-//   caller: start -> disk? -> queue      worker: key lock -> disk again? -> compile -> write -> done
+// A call that misses memory joins the flight of its key, or starts it. Threads and answers wait for
+// its landing; the last one that gives up takes it along.
+//   GetOrCompile: start -> disk? -> queue      Ask: start -> queue
+//   worker: key lock -> disk? -> compile -> write -> land
 class KernelCache::State {
  public:
   State(const KernelCacheOptions& options, std::unique_ptr<DiskTier> disk, std::string warning)
-      : disk_(std::move(disk)), backend_(MakeBackend(options)) {
-    stats_.warning = std::move(warning);
+      : tiers_(std::move(disk), std::move(warning)), backend_(MakeBackend(options)) {
     const int processors = std::min(UsableProcessors(), kMostWorkers);
     queue_.emplace(options.workers > 0 ? options.workers : processors, options.max_queued,
                    kRestAfter, [this] { backend_->Rest(); });
   }
   ~State() {
-    {
-      MutexLock lock(mutex_);
-      closing_ = true;
-    }
+    Close();
     queue_.reset();
   }
 
   absl::StatusOr<SharedKernel> GetOrCompile(const KernelSource& source,
                                             const CompileRequest& request);
+  uint64_t Ask(const KernelSource& source, CompilePriority priority, Answer answer);
+  void Forget(uint64_t wish);
+  SharedKernel Find(const KernelSource& source);
+  void Close();
   CacheStats stats() const;
   absl::StatusOr<std::string> Compiler() { return backend_->Identity(); }
-  void ForgetFailures() {
-    MutexLock lock(mutex_);
-    memory_.ForgetFailures();
-  }
-  DiskTier* disk() const { return disk_.get(); }
+  KernelTiers& tiers() { return tiers_; }
 
  private:
   struct Flight {
@@ -74,144 +74,156 @@ class KernelCache::State {
     const KernelSource source;
     const std::string compiler;
     const std::string key;
+    std::atomic<bool> unwanted{false};  // the worker may stop
     // Below: under the cache's mutex.
     CompilePriority priority;  // the most urgent of those who wait
     uint64_t ticket = 0;       // in the queue
-    int waiters = 0;
+    int waiters = 0;           // threads
+    std::map<uint64_t, Answer> answers;
+    bool goes_on = false;  // somebody left at a deadline and will ask again
     bool done = false;
     KernelOrigin origin = KernelOrigin::kCompiled;
     absl::StatusOr<SharedKernel> result = SharedKernel();
   };
+  struct Boarding {
+    std::shared_ptr<Flight> flight;
+    bool starts = false;
+    uint64_t wish = 0;  // with an answer
+  };
 
-  absl::StatusOr<SharedKernel> FromAnyCompiler(const KernelSource& source, const absl::Status& why,
-                                               const CompileRequest& request);
-  std::set<std::string> RecordedCompilers();
-  void Launch(const std::shared_ptr<Flight>& flight);
-  void Join(Flight& flight, CompilePriority priority) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What is known without a flight: memory has the kernel, or nobody can compile it. Otherwise
+  // `compiler` is set.
+  std::optional<absl::StatusOr<SharedKernel>> WithoutFlight(const KernelSource& source,
+                                                            CompilePriority priority,
+                                                            KernelOrigin& origin,
+                                                            std::string& compiler);
+  // One more who waits: this thread, or `answer`.
+  absl::StatusOr<Boarding> Board(const KernelSource& source, const std::string& compiler,
+                                 CompilePriority priority, Answer answer);
+  bool LandFromDisk(Flight& flight);
+  void Enqueue(const std::shared_ptr<Flight>& flight);
   absl::StatusOr<SharedKernel> Await(Flight& flight, const CompileRequest& request);
-  void Leave(Flight& flight, bool cancelled) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropIfUnwanted(Flight& flight) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<CompiledKernel> Produce(Flight& flight, bool& stored);
-  std::optional<CompiledKernel> ReadDisk(const KernelSource& source, const std::string& compiler,
-                                         const std::string& key, bool drop);
   std::optional<CompiledKernel> AwaitLock(const Flight& flight, std::optional<KeyLock>& lock);
-  void CountDrop(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<CompiledKernel> CompileNow(const Flight& flight);
-  bool Write(const CompiledKernel& kernel);
   void Land(Flight& flight, absl::StatusOr<CompiledKernel> result, bool stored);
-  bool closing() const {
-    MutexLock lock(mutex_);
-    return closing_;
-  }
+  void Settle(Flight& flight, const absl::StatusOr<SharedKernel>& result);
+  std::map<uint64_t, Answer> TakeOut(Flight& flight, absl::StatusOr<SharedKernel> result)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const std::unique_ptr<DiskTier> disk_;
+  KernelTiers tiers_;
   const std::unique_ptr<CompileBackend> backend_;
 
   mutable Mutex mutex_;
   CondVar changed_;
-  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  KernelMemory memory_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, std::shared_ptr<Flight>> flights_ ABSL_GUARDED_BY(mutex_);
-  CacheStats stats_ ABSL_GUARDED_BY(mutex_);
-  std::set<std::string> recorded_compilers_ ABSL_GUARDED_BY(mutex_);
-  absl::Time next_scan_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<std::string, std::shared_ptr<Flight>> flights_ ABSL_GUARDED_BY(mutex_);  // by key
+  std::map<uint64_t, std::shared_ptr<Flight>> wishes_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_wish_ ABSL_GUARDED_BY(mutex_) = 1;
+  CacheStats counts_ ABSL_GUARDED_BY(mutex_);
 
   std::optional<CompileQueue> queue_;  // last: its jobs use everything above
 };
 
 absl::StatusOr<SharedKernel> KernelCache::State::GetOrCompile(const KernelSource& source,
                                                               const CompileRequest& request) {
-  {
-    MutexLock lock(mutex_);
-    if (SharedKernel kernel = memory_.Find(source); kernel != nullptr) {
-      ++stats_.memory_hits;
-      if (request.origin != nullptr) *request.origin = KernelOrigin::kMemory;
-      return kernel;
-    }
+  std::string compiler;
+  KernelOrigin origin = KernelOrigin::kMemory;
+  auto known = WithoutFlight(source, request.priority, origin, compiler);
+  if (known.has_value()) {
+    if (request.origin != nullptr) *request.origin = origin;
+    return *std::move(known);
   }
-  GEMMD_RETURN_IF_ERROR(CheckArchitecture(source.architecture));
-  const absl::StatusOr<std::string> compiler = backend_->Identity();
-  if (!compiler.ok()) return FromAnyCompiler(source, compiler.status(), request);
-  const std::string key = KernelKey(source, *compiler);
-  std::shared_ptr<Flight> flight;
-  bool starts = false;
-  {
-    MutexLock lock(mutex_);
-    GEMMD_RETURN_IF_ERROR(memory_.FailureOf(key, absl::Now()));
-    std::shared_ptr<Flight>& place = flights_[key];
-    starts = place == nullptr;
-    if (starts) place = std::make_shared<Flight>(source, *compiler, key, request.priority);
-    flight = place;
-    if (!starts) Join(*flight, request.priority);
-    ++flight->waiters;
-  }
-  if (starts) Launch(flight);
-  return Await(*flight, request);
+  GEMMD_ASSIGN_OR_RETURN(const Boarding boarding,
+                         Board(source, compiler, request.priority, nullptr));
+  if (boarding.starts && !LandFromDisk(*boarding.flight)) Enqueue(boarding.flight);
+  return Await(*boarding.flight, request);
 }
 
-// Without a compiler the kernels of whichever compiler filled the directory are as good as any.
-absl::StatusOr<SharedKernel> KernelCache::State::FromAnyCompiler(const KernelSource& source,
-                                                                 const absl::Status& why,
-                                                                 const CompileRequest& request) {
-  for (const std::string& compiler : RecordedCompilers()) {
-    const std::string key = KernelKey(source, compiler);
-    auto read = ReadDisk(source, compiler, key, /*drop=*/false);
-    if (!read.has_value()) continue;
-    auto kernel = std::make_shared<const CompiledKernel>(*std::move(read));
-    const bool keep = request.priority == CompilePriority::kClient;
-    disk_->Used(key, keep);
-    if (request.origin != nullptr) *request.origin = KernelOrigin::kDisk;
-    MutexLock lock(mutex_);
-    if (keep) memory_.Keep(source, kernel);
-    return kernel;
+uint64_t KernelCache::State::Ask(const KernelSource& source, CompilePriority priority,
+                                 Answer answer) {
+  std::string compiler;
+  KernelOrigin origin = KernelOrigin::kMemory;
+  const auto known = WithoutFlight(source, priority, origin, compiler);
+  if (known.has_value()) {
+    answer(*known);
+    return 0;
   }
-  return why;
+  const absl::StatusOr<Boarding> boarding = Board(source, compiler, priority, answer);
+  if (!boarding.ok()) {
+    answer(boarding.status());
+    return 0;
+  }
+  if (boarding->starts) Enqueue(boarding->flight);
+  return boarding->wish;
 }
 
-std::set<std::string> KernelCache::State::RecordedCompilers() {
-  if (disk_ == nullptr) return {};
-  {
-    MutexLock lock(mutex_);
-    if (absl::Now() < next_scan_) return recorded_compilers_;
-    next_scan_ = absl::Now() + kScanPause;
+std::optional<absl::StatusOr<SharedKernel>> KernelCache::State::WithoutFlight(
+    const KernelSource& source, CompilePriority priority, KernelOrigin& origin,
+    std::string& compiler) {
+  if (SharedKernel kernel = tiers_.FindInMemory(source); kernel != nullptr) return kernel;
+  const absl::Status sane = CheckArchitecture(source.architecture);
+  if (!sane.ok()) return sane;
+  absl::StatusOr<std::string> identity = backend_->Identity();
+  if (identity.ok()) {
+    compiler = *std::move(identity);
+    return std::nullopt;
   }
-  std::set<std::string> compilers;
-  for (const DiskTier::Listed& entry : disk_->List()) {
-    const auto kernel = disk_->Read(entry.key);
-    if (kernel.ok()) compilers.insert(kernel->compiler);
-  }
+  auto kernel = tiers_.ReadDiskOfAnyCompiler(source);
+  if (!kernel.has_value()) return identity.status();
+  origin = KernelOrigin::kDisk;
+  return tiers_.Keep(source, *std::move(kernel), /*on_disk=*/true, Loads(priority));
+}
+
+absl::StatusOr<KernelCache::State::Boarding> KernelCache::State::Board(const KernelSource& source,
+                                                                       const std::string& compiler,
+                                                                       CompilePriority priority,
+                                                                       Answer answer) {
+  const std::string key = KernelKey(source, compiler);
+  GEMMD_RETURN_IF_ERROR(tiers_.FailureOf(key));
+  Boarding boarding;
   MutexLock lock(mutex_);
-  recorded_compilers_ = compilers;
-  return compilers;
-}
-
-void KernelCache::State::Join(Flight& flight, CompilePriority priority) {
-  ++stats_.shared_waits;
-  if (priority >= flight.priority) return;
-  flight.priority = priority;
-  if (flight.ticket != 0) queue_->Raise(flight.ticket, priority);
-}
-
-void KernelCache::State::Launch(const std::shared_ptr<Flight>& flight) {
-  if (disk_ != nullptr) {
-    if (auto kernel = ReadDisk(flight->source, flight->compiler, flight->key, /*drop=*/false)) {
-      {
-        MutexLock lock(mutex_);
-        flight->origin = KernelOrigin::kDisk;
-      }
-      Land(*flight, *std::move(kernel), /*stored=*/true);
-      return;
-    }
+  if (closed_) return absl::CancelledError("the kernel cache is closed");
+  std::shared_ptr<Flight>& flight = flights_[key];
+  boarding.starts = flight == nullptr;
+  if (boarding.starts) {
+    flight = std::make_shared<Flight>(source, compiler, key, priority);
+  } else {
+    ++counts_.shared_waits;
+    flight->priority = std::min(flight->priority, priority);
+    if (flight->ticket != 0) queue_->Raise(flight->ticket, priority);
   }
+  boarding.flight = flight;
+  if (answer == nullptr) {
+    ++flight->waiters;
+    return boarding;
+  }
+  boarding.wish = next_wish_++;
+  flight->answers[boarding.wish] = std::move(answer);
+  wishes_[boarding.wish] = flight;
+  return boarding;
+}
+
+bool KernelCache::State::LandFromDisk(Flight& flight) {
+  auto kernel = tiers_.ReadDisk(flight.source, flight.compiler, flight.key, /*drop=*/false);
+  if (!kernel.has_value()) return false;
+  {
+    MutexLock lock(mutex_);
+    flight.origin = KernelOrigin::kDisk;
+  }
+  Land(flight, *std::move(kernel), /*stored=*/true);
+  return true;
+}
+
+void KernelCache::State::Enqueue(const std::shared_ptr<Flight>& flight) {
   CompilePriority priority;
   {
     MutexLock lock(mutex_);
     priority = flight->priority;
   }
   const uint64_t ticket = queue_->Add(priority, [this, flight](const absl::Status& go) {
-    if (!go.ok()) {
-      Land(*flight, go, /*stored=*/false);
-      return;
-    }
+    if (!go.ok()) return Land(*flight, go, /*stored=*/false);
     bool stored = false;
     absl::StatusOr<CompiledKernel> kernel = Produce(*flight, stored);
     Land(*flight, std::move(kernel), stored);
@@ -219,18 +231,24 @@ void KernelCache::State::Launch(const std::shared_ptr<Flight>& flight) {
   MutexLock lock(mutex_);
   flight->ticket = ticket;
   if (flight->priority < priority) queue_->Raise(ticket, flight->priority);
+  DropIfUnwanted(*flight);
 }
 
+// A deadline that passes leaves the work to go on: its kernel will be asked for again.
 absl::StatusOr<SharedKernel> KernelCache::State::Await(Flight& flight,
                                                        const CompileRequest& request) {
   // Times before 1970 are as good as "now", and safer to convert.
   const absl::Time deadline = std::max(request.deadline, absl::UnixEpoch());
   MutexLock lock(mutex_);
   while (!flight.done) {
-    const bool cancelled = request.cancelled && request.cancelled();
-    if (cancelled || absl::Now() >= deadline) {
-      Leave(flight, cancelled);
-      if (cancelled) return absl::CancelledError("nobody waits for the kernel any more");
+    if (request.cancelled && request.cancelled()) {
+      --flight.waiters;
+      DropIfUnwanted(flight);
+      return Unwanted();
+    }
+    if (absl::Now() >= deadline) {
+      --flight.waiters;
+      flight.goes_on = true;
       return absl::DeadlineExceededError(absl::StrCat(flight.source.name_expression, " for ",
                                                       flight.source.architecture,
                                                       " is still compiling"));
@@ -244,27 +262,34 @@ absl::StatusOr<SharedKernel> KernelCache::State::Await(Flight& flight,
   return flight.result;
 }
 
-// A deadline that passes leaves the work to go on: its kernel will be asked for again.
-void KernelCache::State::Leave(Flight& flight, bool cancelled) {
-  --flight.waiters;
-  if (!cancelled || flight.waiters > 0 || flight.ticket == 0) return;
-  if (!queue_->Cancel(flight.ticket)) return;
-  ++stats_.cancelled;
-  flight.result = absl::CancelledError("nobody waited for the kernel any more");
-  flight.done = true;
-  flights_.erase(std::string(flight.key));
-  changed_.NotifyAll();
+void KernelCache::State::Forget(uint64_t wish) {
+  MutexLock lock(mutex_);
+  const auto found = wishes_.find(wish);
+  if (found == wishes_.end()) return;
+  const std::shared_ptr<Flight> flight = std::move(found->second);
+  wishes_.erase(found);
+  flight->answers.erase(wish);
+  DropIfUnwanted(*flight);
+}
+
+// A flight without a ticket is asked again as soon as it has one.
+void KernelCache::State::DropIfUnwanted(Flight& flight) {
+  const bool wanted = flight.waiters > 0 || !flight.answers.empty() || flight.goes_on;
+  if (flight.done || wanted || flight.ticket == 0) return;
+  flight.unwanted = true;
+  queue_->Cancel(flight.ticket);
+  ++counts_.cancelled;
+  TakeOut(flight, Unwanted());
 }
 
 // `stored`: whether the disk has it now.
 absl::StatusOr<CompiledKernel> KernelCache::State::Produce(Flight& flight, bool& stored) {
-  if (disk_ == nullptr) return CompileNow(flight);
   // Damage is dropped only under the lock: without it another process may have replaced the entry
   // since. The lock is given back when the entry is written: its next owner must find it.
   std::optional<KeyLock> lock;
   auto kernel = AwaitLock(flight, lock);
   if (!kernel.has_value()) {
-    kernel = ReadDisk(flight.source, flight.compiler, flight.key, /*drop=*/true);
+    kernel = tiers_.ReadDisk(flight.source, flight.compiler, flight.key, /*drop=*/true);
   }
   if (kernel.has_value()) {
     stored = true;
@@ -273,103 +298,112 @@ absl::StatusOr<CompiledKernel> KernelCache::State::Produce(Flight& flight, bool&
     return *std::move(kernel);
   }
   absl::StatusOr<CompiledKernel> compiled = CompileNow(flight);
-  stored = compiled.ok() && Write(*compiled);
+  stored = compiled.ok() && tiers_.Write(*compiled);
   return compiled;
-}
-
-std::optional<CompiledKernel> KernelCache::State::ReadDisk(const KernelSource& source,
-                                                           const std::string& compiler,
-                                                           const std::string& key, bool drop) {
-  absl::StatusOr<CompiledKernel> kernel = disk_->Read(key);
-  absl::Status status = kernel.status();
-  if (status.ok()) status = CheckOrigin(*kernel, source.architecture, compiler);
-  const bool unusable = absl::IsDataLoss(status);
-  if (unusable && drop) disk_->Drop(key);
-  MutexLock lock(mutex_);
-  if (status.ok()) {
-    ++stats_.disk_hits;
-    return *std::move(kernel);
-  }
-  if (unusable && drop) CountDrop(ReasonOf(status));
-  return std::nullopt;
-}
-
-void KernelCache::State::CountDrop(const std::string& reason) {
-  if (reason == "CACHE_ENTRY_STALE") {
-    ++stats_.stale_entries;
-  } else if (reason == "CACHE_ENTRY_FOREIGN") {
-    ++stats_.foreign_entries;
-  } else {
-    ++stats_.damaged_entries;
-  }
 }
 
 // Waits for the key's lock, or for the kernel that its owner writes.
 std::optional<CompiledKernel> KernelCache::State::AwaitLock(const Flight& flight,
                                                             std::optional<KeyLock>& lock) {
+  if (tiers_.disk() == nullptr) return std::nullopt;
   const absl::Time give_up = absl::Now() + kLockPatience;
-  while (absl::Now() < give_up && !closing()) {
-    lock.emplace(disk_->TryLock(flight.key));
+  while (absl::Now() < give_up && !flight.unwanted) {
+    lock.emplace(tiers_.disk()->TryLock(flight.key));
     if (lock->state() != KeyLock::State::kBusy) return std::nullopt;
     lock.reset();
     absl::SleepFor(kLockPoll);
-    auto kernel = ReadDisk(flight.source, flight.compiler, flight.key, /*drop=*/false);
+    auto kernel = tiers_.ReadDisk(flight.source, flight.compiler, flight.key, /*drop=*/false);
     if (kernel.has_value()) return kernel;
   }
   return std::nullopt;
 }
 
 absl::StatusOr<CompiledKernel> KernelCache::State::CompileNow(const Flight& flight) {
+  if (flight.unwanted) return Unwanted();
   const absl::Time start = absl::Now();
-  absl::StatusOr<CompiledKernel> kernel = backend_->Compile(flight.source, flight.compiler);
+  absl::StatusOr<CompiledKernel> kernel = backend_->Compile(
+      flight.source, flight.compiler, [&flight] { return flight.unwanted.load(); });
   MutexLock lock(mutex_);
-  ++(kernel.ok() ? stats_.compilations : stats_.failed_compilations);
-  stats_.compile_time += absl::Now() - start;
+  if (absl::IsCancelled(kernel.status())) return kernel;
+  ++(kernel.ok() ? counts_.compilations : counts_.failed_compilations);
+  counts_.compile_time += absl::Now() - start;
   return kernel;
 }
 
-bool KernelCache::State::Write(const CompiledKernel& kernel) {
-  const absl::Status written = disk_->Write(kernel);
-  if (written.ok()) return true;
-  MutexLock lock(mutex_);
-  ++stats_.write_failures;
-  stats_.warning = std::string(written.message());
-  return false;
-}
-
-// Ends the flight: the result to everyone who waits, and to memory when a client is among them.
 void KernelCache::State::Land(Flight& flight, absl::StatusOr<CompiledKernel> result, bool stored) {
-  bool keep = false;
+  if (!result.ok()) {
+    tiers_.RememberFailure(flight.key, result.status());
+    Settle(flight, result.status());
+    return;
+  }
+  bool loads = false;
   {
     MutexLock lock(mutex_);
-    keep = !stored || flight.priority == CompilePriority::kClient;
+    loads = Loads(flight.priority);
   }
-  if (result.ok() && stored) {
-    disk_->Used(flight.key, keep);
-    const DiskTier::Eviction eviction = disk_->Evict();
+  Settle(flight, tiers_.Keep(flight.source, *std::move(result), stored, loads));
+}
+
+// The result to everyone who waits.
+void KernelCache::State::Settle(Flight& flight, const absl::StatusOr<SharedKernel>& result) {
+  std::map<uint64_t, Answer> answers;
+  {
     MutexLock lock(mutex_);
-    stats_.evicted_entries += eviction.entries;
-    stats_.evicted_bytes += eviction.bytes;
+    if (flight.done) return;
+    answers = TakeOut(flight, result);
   }
-  MutexLock lock(mutex_);
-  if (result.ok()) {
-    flight.result = std::make_shared<const CompiledKernel>(*std::move(result));
-    if (keep) memory_.Keep(flight.source, *flight.result);
-  } else {
-    flight.result = result.status();
-    memory_.RememberFailure(flight.key, result.status(), absl::Now());
-  }
+  for (const auto& [wish, answer] : answers) answer(result);
+}
+
+// Ends the flight, and returns the answers that are due.
+std::map<uint64_t, KernelCache::Answer> KernelCache::State::TakeOut(
+    Flight& flight, absl::StatusOr<SharedKernel> result) {
+  flight.result = std::move(result);
   flight.done = true;
+  std::map<uint64_t, Answer> answers = std::move(flight.answers);
+  flight.answers.clear();
+  for (const auto& [wish, answer] : answers) wishes_.erase(wish);
   flights_.erase(std::string(flight.key));
   changed_.NotifyAll();
+  return answers;
+}
+
+SharedKernel KernelCache::State::Find(const KernelSource& source) {
+  if (SharedKernel kernel = tiers_.FindInMemory(source); kernel != nullptr) return kernel;
+  if (tiers_.disk() == nullptr) return nullptr;
+  const absl::StatusOr<std::string> compiler = backend_->Identity();
+  auto kernel = compiler.ok() ? tiers_.ReadDisk(source, *compiler, KernelKey(source, *compiler),
+                                                /*drop=*/false)
+                              : tiers_.ReadDiskOfAnyCompiler(source);
+  if (!kernel.has_value()) return nullptr;
+  return tiers_.Keep(source, *std::move(kernel), /*on_disk=*/true, /*loads=*/true);
+}
+
+void KernelCache::State::Close() {
+  std::map<std::string, std::shared_ptr<Flight>> flights;
+  {
+    MutexLock lock(mutex_);
+    closed_ = true;
+    flights = flights_;
+    for (const auto& [key, flight] : flights) {
+      flight->unwanted = true;
+      queue_->Cancel(flight->ticket);
+    }
+  }
+  for (const auto& [key, flight] : flights) {
+    Settle(*flight, absl::CancelledError("the kernel cache is closed"));
+  }
 }
 
 CacheStats KernelCache::State::stats() const {
-  MutexLock lock(mutex_);
-  CacheStats stats = stats_;
+  CacheStats stats;
+  {
+    MutexLock lock(mutex_);
+    stats = counts_;
+  }
+  tiers_.AddTo(stats);
   stats.queued = queue_->queued();
   stats.running = static_cast<uint64_t>(queue_->running());
-  if (disk_ != nullptr) stats.disk_bytes = disk_->bytes();
   return stats;
 }
 
@@ -398,12 +432,30 @@ absl::StatusOr<SharedKernel> KernelCache::GetOrCompile(const KernelSource& sourc
   return state_->GetOrCompile(source, request);
 }
 
+uint64_t KernelCache::Ask(const KernelSource& source, CompilePriority priority, Answer answer) {
+  return state_->Ask(source, priority, std::move(answer));
+}
+
+void KernelCache::Forget(uint64_t wish) { state_->Forget(wish); }
+
+SharedKernel KernelCache::Find(const KernelSource& source) { return state_->Find(source); }
+
+void KernelCache::Close() { state_->Close(); }
+
+std::optional<QuarantineRecord> KernelCache::Quarantined(const std::string& key, int driver) const {
+  return state_->tiers().quarantine().Find(key, driver);
+}
+
+void KernelCache::Quarantine(const CompiledKernel& kernel, int driver, absl::string_view why) {
+  state_->tiers().quarantine().Add(kernel, driver, why);
+}
+
 CacheStats KernelCache::stats() const { return state_->stats(); }
 
 absl::StatusOr<std::string> KernelCache::Compiler() { return state_->Compiler(); }
 
-void KernelCache::ForgetFailures() { state_->ForgetFailures(); }
+void KernelCache::ForgetFailures() { state_->tiers().Forget(); }
 
-DiskTier* KernelCache::disk() { return state_->disk(); }
+DiskTier* KernelCache::disk() { return state_->tiers().disk(); }
 
 }  // namespace gemmd::jit

@@ -2,7 +2,7 @@
 // Units   Sizes in bytes; a cubin serves exactly one architecture.
 // Keys    kernel_key.h.
 // Errors  DeadlineExceeded: `deadline` came first; the compilation goes on and its result is kept.
-//         Cancelled: the caller said so, or the cache is closing. ResourceExhausted QUEUE_FULL.
+//         Cancelled: the caller said so, or the cache is closed. ResourceExhausted QUEUE_FULL.
 //         Unavailable NVRTC_MISSING: not on disk, and no compiler. Internal COMPILE_FAILED, with
 //         the log; the same source fails at once from then on. Internal COMPILER_CRASHED: likewise,
 //         for five minutes. A damaged, stale or foreign disk entry is no error: it is counted,
@@ -23,9 +23,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "kernels/jit/cache_stats.h"
 #include "kernels/jit/compile_queue.h"
 #include "kernels/jit/compiler.h"
 #include "kernels/jit/disk_tier.h"
+#include "kernels/jit/kernel_memory.h"
+#include "kernels/jit/quarantine.h"
 
 namespace gemmd::jit {
 
@@ -41,55 +44,51 @@ struct KernelCacheOptions {
   const FileCalls* files = &SystemFileCalls();
 };
 
-struct CacheStats {
-  uint64_t memory_hits = 0;
-  uint64_t disk_hits = 0;
-  uint64_t compilations = 0;  // finished well
-  uint64_t failed_compilations = 0;
-  uint64_t shared_waits = 0;     // calls that waited for another caller's result
-  uint64_t damaged_entries = 0;  // dropped from disk: short, changed, or of another key
-  uint64_t stale_entries = 0;    // dropped from disk: of another schema
-  uint64_t foreign_entries = 0;  // dropped from disk: of another architecture or compiler
-  uint64_t write_failures = 0;   // results that did not reach the disk
-  uint64_t cancelled = 0;        // compilations that nobody waited for any more
-  uint64_t evicted_entries = 0;
-  uint64_t evicted_bytes = 0;
-  uint64_t disk_bytes = 0;
-  uint64_t queued = 0;          // compilations waiting for a worker
-  uint64_t running = 0;         // jobs on the workers
-  absl::Duration compile_time;  // sum over compilations
-  std::string warning;          // what is wrong with the directory, or the last failure to write
-};
-
 enum class KernelOrigin : uint8_t { kMemory, kDisk, kCompiled };
 
 struct CompileRequest {
   absl::Time deadline = absl::InfiniteFuture();
   CompilePriority priority = CompilePriority::kClient;
-  // Asked now and then while the call waits. A compilation that has not started and that nobody else
-  // waits for is then dropped.
+  // Asked now and then while the call waits.
   std::function<bool()> cancelled = nullptr;
   KernelOrigin* origin = nullptr;  // where the kernel came from
 };
 
 class KernelCache {
  public:
+  using Answer = std::function<void(const absl::StatusOr<SharedKernel>&)>;
+
   static absl::StatusOr<std::unique_ptr<KernelCache>> Open(const KernelCacheOptions& options);
   static absl::StatusOr<std::unique_ptr<KernelCache>> Open(const std::filesystem::path& directory,
                                                            const NvrtcTable* nvrtc = nullptr) {
     return Open(KernelCacheOptions{.directory = directory, .nvrtc = nvrtc});
   }
-  ~KernelCache();  // waits for running compilations, drops waiting ones
+  ~KernelCache();  // closes; a compilation inside this process is waited for
 
   // The kernel of `source`, compiled when no tier holds it. The result stays valid while the caller
-  // holds it. What is asked for with a lower priority than kClient and reached the disk does not stay
-  // in memory.
-  absl::StatusOr<std::shared_ptr<const CompiledKernel>> GetOrCompile(const KernelSource& source,
-                                                                     const CompileRequest& request);
-  absl::StatusOr<std::shared_ptr<const CompiledKernel>> GetOrCompile(const KernelSource& source,
-                                                                     absl::Time deadline) {
+  // holds it. What is asked for ahead of use (kPrewarm, kTuning) and reached the disk does not stay
+  // in memory. A compilation that every caller has cancelled is dropped; when it runs, its helper
+  // process is ended.
+  absl::StatusOr<SharedKernel> GetOrCompile(const KernelSource& source,
+                                            const CompileRequest& request);
+  absl::StatusOr<SharedKernel> GetOrCompile(const KernelSource& source, absl::Time deadline) {
     return GetOrCompile(source, CompileRequest{.deadline = deadline});
   }
+
+  // The same without a thread that waits: `answer` is called once, from another thread or before Ask
+  // returns, and must not block. Forget(the result) cancels; an answer under way still comes.
+  uint64_t Ask(const KernelSource& source, CompilePriority priority, Answer answer);
+  void Forget(uint64_t wish);
+
+  // The kernel, to be loaded by this process, if memory or disk has it; else null.
+  SharedKernel Find(const KernelSource& source);
+
+  // Ends what runs and waits, with Cancelled; from now on only kernels in memory are given out.
+  void Close();
+
+  // The record of a kernel that must not run under `driver` (cuDriverGetVersion).
+  std::optional<QuarantineRecord> Quarantined(const std::string& key, int driver) const;
+  void Quarantine(const CompiledKernel& kernel, int driver, absl::string_view why);
 
   CacheStats stats() const;
   // CompilerName of the compiler in use. Unavailable NVRTC_MISSING.

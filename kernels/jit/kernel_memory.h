@@ -1,6 +1,6 @@
 // What    The memory tier: kernels by their source, so that a hit computes no digest; and the
 //         failures that are remembered, by key.
-// Threads None of its own: KernelCache calls it under its mutex.
+// Threads None of its own: KernelTiers calls it under its mutex.
 #ifndef GEMMD_KERNELS_JIT_KERNEL_MEMORY_H_
 #define GEMMD_KERNELS_JIT_KERNEL_MEMORY_H_
 

@@ -49,7 +49,8 @@ class Packer {
                   : 0u) {}
 
   absl::StatusOr<PackedWeights> Pack() {
-    for (int64_t row = 0; packing_.is_relative && row < shape_.n; ++row) {
+    const bool has_row_exponents = packing_.is_relative || packing_.is_folded;
+    for (int64_t row = 0; has_row_exponents && row < shape_.n; ++row) {
       row_exponents_.push_back(LargestExponent(row));
     }
     PackedWeights packed;
@@ -83,7 +84,7 @@ class Packer {
       const int64_t column = first + set * layout().scale_step;
       if (column >= shape_.k) break;
       const int place = set * PackedLayout::kUnitRows + PackedLayout::PairIndex(row_of_unit);
-      PackScale(row, GridIndex(row, column), to + place * layout().scale_bytes);
+      GEMMD_RETURN_IF_ERROR(PackScale(row, column, to + place * layout().scale_bytes));
       if (!layout().has_zero_points) continue;
       const auto zero = ValueAt<int16_t>(tensors_.zero_points, GridIndex(row, column));
       if (zero < 0 || zero > 255) return NotPacked(absl::StrCat("zero point ", zero));
@@ -131,37 +132,67 @@ class Packer {
     }
   }
 
-  // Of the row's largest finite scale.
+  // Of the row's largest finite scale; scales of zeros do not count when scales are folded.
   int LargestExponent(int64_t row) const {
+    const int64_t block_k = spec_.scale_block_k;
     float largest = 0;
-    for (int64_t column = 0; column < scale_columns_; ++column) {
-      const int64_t first = GridIndex(row, 0);
-      const float scale = std::abs(ScaleAt(spec_.scale, tensors_.scales, first + column));
-      if (std::isfinite(scale)) largest = std::max(largest, scale);
+    for (int64_t column = 0; column < shape_.k; column += block_k) {
+      const float scale = std::abs(ScaleAt(spec_.scale, tensors_.scales, GridIndex(row, column)));
+      if (!std::isfinite(scale) || (packing_.is_folded && IsZeroGroup(row, column))) continue;
+      largest = std::max(largest, scale);
     }
     return largest == 0 ? 0 : std::ilogb(largest);
   }
   int RowExponent(int64_t row) const {
-    return packing_.is_relative ? row_exponents_[static_cast<size_t>(row)] : 0;
+    return row_exponents_.empty() ? 0 : row_exponents_[static_cast<size_t>(row)];
   }
 
-  void PackScale(int64_t row, int64_t index, std::byte* to) const {
-    if (!packing_.group_scale.present()) return;
+  // Whether all weights of the group that `column` lies in are zero; for floats.
+  bool IsZeroGroup(int64_t row, int64_t column) const {
+    const std::byte* const words = tensors_.codes.data() + row * spec_.RowWords(shape_.k) * 4;
+    const int64_t first = column / spec_.scale_block_k * spec_.scale_block_k;
+    const int64_t end = std::min(first + spec_.scale_block_k, shape_.k);
+    for (int64_t k = first; k < end; ++k) {
+      if ((CodeAt(words, k * spec_.weight.bits) & device::LowBits(spec_.weight.bits - 1)) != 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  absl::Status PackScale(int64_t row, int64_t column, std::byte* to) const {
+    if (!packing_.group_scale.present()) return absl::OkStatus();
+    const int64_t index = GridIndex(row, column);
+    if (packing_.is_folded) return PackFolded(row, column, to);
     if (spec_.scale.bits != 8) {
       std::memcpy(to, tensors_.scales.data() + index * layout().scale_bytes,
                   static_cast<size_t>(layout().scale_bytes));
-      return;
+      return absl::OkStatus();
     }
     // Every 8-bit float is a bfloat16 number: the upper half of float32 holds it.
     const float value = std::ldexp(ScaleAt(spec_.scale, tensors_.scales, index), -RowExponent(row));
     const auto bits = static_cast<uint16_t>(device::BitsOf(value) >> 16);
     std::memcpy(to, &bits, sizeof(bits));
+    return absl::OkStatus();
+  }
+
+  absl::Status PackFolded(int64_t row, int64_t column, std::byte* to) const {
+    const float scale = ScaleAt(spec_.scale, tensors_.scales, GridIndex(row, column));
+    if (!std::isfinite(scale)) return NotPacked("scales that are no number");
+    const int below = RowExponent(row) - std::ilogb(scale);
+    const bool fits = below >= 0 && below <= Sm90Operand::kFoldedSteps;
+    if (!fits && !IsZeroGroup(row, column)) {
+      return NotPacked(absl::StrCat("scales of one row that are 2^", below, " apart"));
+    }
+    *to = static_cast<std::byte>(fits ? Sm90Operand::kFoldedSteps - below : 0);
+    return absl::OkStatus();
   }
 
   std::vector<std::byte> ChannelFactor() const {
     const bool row_scales = spec_.scale.present() && !packing_.group_scale.present();
     const bool secondary = spec_.secondary_scale != SecondaryScaleKind::kNone;
-    const int debt = packing_.operand.DebtExponent(layout().has_zero_points);
+    const int debt = packing_.is_folded ? Sm90Operand::kFoldedDebt
+                                        : packing_.operand.DebtExponent(layout().has_zero_points);
     std::vector<std::byte> factors;
     if (!row_scales && !secondary && debt == 0 && !packing_.is_relative) return factors;
     factors.resize(static_cast<size_t>(shape_.n) * sizeof(float));
@@ -192,6 +223,10 @@ class Packer {
         static_cast<size_t>(PackedLayout::kUnitRows * layout.slab_columns() * kMostPlanes));
     for (int at = 0; at < PackedLayout::kUnitRows * layout.slab_columns(); ++at) {
       Place* to = &places[static_cast<size_t>(at * kMostPlanes)];
+      if (layout.has_signs_apart) {
+        PlaceMagnitudeAndSign(layout, at, to);
+        continue;
+      }
       for (int bit = 0; bit < layout.code_bits; ++to) {
         const PackedLayout::Plane plane = layout.PlaneAt(bit);
         const PackedLayout::CodePlace place =
@@ -202,6 +237,14 @@ class Packer {
       }
     }
     return places;
+  }
+
+  static void PlaceMagnitudeAndSign(const PackedLayout& layout, int at, Place* to) {
+    const PackedLayout::CodePlace place =
+        layout.PlaceOf(layout.PlaneAt(0), at / layout.slab_columns(), at % layout.slab_columns());
+    const int sign = PackedLayout::SignShift(place.shift / layout.lane_bits);
+    to[0] = {place.word * 4 + place.shift / 8, static_cast<uint8_t>(place.shift % 8), 3};
+    to[1] = {place.word * 4 + sign / 8, static_cast<uint8_t>(sign % 8), 1};
   }
 
   // Codes that 16-bit operands would read as finite numbers; empty when there are none.

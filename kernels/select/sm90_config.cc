@@ -36,6 +36,7 @@ PackedLayout LayoutOf(const Sm90Operand& operand) {
   layout.code_bits = operand.weight.bits;
   layout.operand_bits = operand.bits();
   layout.lane_bits = operand.by_table() ? 4 : operand.bits();
+  layout.has_signs_apart = operand.has_signs_apart();
   layout.scale_step = layout.chunk_columns();
   return layout;
 }
@@ -315,6 +316,8 @@ Sm90Packing Sm90PackingOf(const QuantSpec& spec, const LayerShape& shape) {
   if (HasGroups(spec, shape)) {
     packing.group_scale = PackedScale(spec.scale);
     packing.layout.scale_step = ScaleStep(spec.scale_block_k, packing.layout.chunk_columns());
+    packing.is_folded = packing.operand.can_fold(spec.scale);
+    if (packing.is_folded) packing.group_scale = spec.scale;
     packing.is_relative = packing.operand.is_wide() &&
                           IsScaledExactly(spec.weight, spec.scale, ElementType::kBFloat16);
   }
@@ -338,7 +341,8 @@ std::vector<Sm90Choice> ChooseSm90(const QuantSpec& spec, const LayerShape& shap
   config.zero_point = spec.zero_point;
   config.x_type = x_type;
   config.scale_step = packing.layout.scale_step;
-  config.scale_on_weights = packing.is_relative && IsScaledExactly(spec.weight, spec.scale, x_type);
+  config.scale_on_weights = packing.is_folded || (packing.is_relative &&
+                                                  IsScaledExactly(spec.weight, spec.scale, x_type));
   config.has_x_scales = Sm90TakesXScales(spec, shape);
   // Operands that need no decoding keep two warpgroups busy enough, and their chunks are large.
   const bool is_direct = !packing.operand.is_wide() && spec.weight.bits == 8;

@@ -82,6 +82,8 @@ struct Sm90Packing {
   // Group scales are packed relative to the power of two of their row's largest, which the row's factor
   // holds: products with weights then stay in range.
   bool is_relative = false;
+  // Group scales are packed as steps of Sm90Operand::kFoldedSteps.
+  bool is_folded = false;
 };
 Sm90Packing Sm90PackingOf(const QuantSpec& spec, const LayerShape& shape);
 

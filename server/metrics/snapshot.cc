@@ -13,16 +13,31 @@ using Families = std::vector<prometheus::MetricFamily>;
 void AddDevices(const NodeStatus& status, Families& out) {
   FamilyBuilder ready = Gauge("gemmd_device_ready", "1 when the device takes requests.");
   FamilyBuilder weights = Gauge("gemmd_weights_bytes", "Memory of layers on the device.");
+  FamilyBuilder specialised = Counter(
+      "gemmd_specialised_total", "Kernels made ready behind layers that are served meanwhile.");
+  FamilyBuilder tests = Counter("gemmd_self_tests_total", "Kernels tested before they served.");
   int gpus = 0;
   for (const DeviceStatus& device : status.devices) {
     const bool up = device.health.ok();
     if (up && device.description.kind == DeviceKind::kCuda) ++gpus;
     ready.Add(up ? 1 : 0, {{"device", device.description.id}});
     weights.Add(static_cast<double>(device.weights_bytes), {{"device", device.description.id}});
+    if (device.description.kind != DeviceKind::kCuda) continue;
+    const DeviceKernelCounts& kernels = device.kernels;
+    const auto add = [&device](FamilyBuilder& family, uint64_t count, const char* result) {
+      family.Add(static_cast<double>(count),
+                 {{"device", device.description.id}, {"result", result}});
+    };
+    add(specialised, kernels.specialised, "ok");
+    add(specialised, kernels.specialised_failed, "failed");
+    add(tests, kernels.self_tests - kernels.quarantined, "ok");
+    add(tests, kernels.quarantined, "failed");
   }
   out.push_back(Gauge("gemmd_up_gpus", "GPUs that take requests.").Add(gpus).Build());
   out.push_back(ready.Build());
   out.push_back(weights.Build());
+  out.push_back(specialised.Build());
+  out.push_back(tests.Build());
 }
 
 void AddSessions(const Node& node, Families& out) {

@@ -22,7 +22,9 @@ class KernelsTest : public DaemonTest {
     const Result warm = Prewarm("sm_80");
     std::ifstream log_file(log());
     const std::string said((std::istreambuf_iterator<char>(log_file)), {});
-    if (warm.code != 0 && said.find("NVRTC_MISSING") != std::string::npos) GTEST_SKIP() << said;
+    if (warm.code != 0 && said.find("NVRTC_MISSING") != std::string::npos) {
+      GTEST_SKIP() << "the daemon found no NVRTC: set GEMMD_NVRTC, or run deploy/install-deps";
+    }
     ASSERT_EQ(warm.code, 0) << said;
   }
 

@@ -171,7 +171,32 @@ absl::Status Hoarding() {
   return absl::OkStatus();
 }
 
+absl::Status Enormous() {
+  GEMMD_ASSIGN_OR_RETURN(const auto job, MakeEnormousJob());
+  Say("ready");
+  return job->session.Run(job->gemm, absl::InfiniteFuture()).status();
+}
+
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<EnormousJob>> MakeEnormousJob() {
+  constexpr int64_t kM = int64_t{1} << 27, kSide = 8;
+  constexpr uint64_t kMatrix = 2 * kM * kSide, kPage = 4096;
+  GEMMD_ASSIGN_OR_RETURN(Session session, Session::Open({.name = "enormous"}));
+  GEMMD_ASSIGN_OR_RETURN(Region memory, session.AllocateHost(kPage + 2 * kMatrix));
+  client::LayerTensors tensors{.n = kSide, .k = kSide};
+  tensors.spec.mutable_weight()->set_kind(v1::NUMBER_KIND_INTEGER);
+  tensors.spec.mutable_weight()->set_bits(8);
+  tensors.codes = {&memory, 0, kSide * kSide};
+  GEMMD_ASSIGN_OR_RETURN(Layer layer, session.RegisterTensors(tensors, "cpu", "small"));
+  auto job = std::unique_ptr<EnormousJob>(
+      new EnormousJob{std::move(session), std::move(memory), std::move(layer)});
+  job->gemm.layer = &job->layer;
+  job->gemm.x = {.region = &job->memory, .byte_offset = kPage, .rows = kM, .columns = kSide};
+  job->gemm.y = job->gemm.x;
+  job->gemm.y.byte_offset += kMatrix;
+  return job;
+}
 
 int RunRole(const std::string& role) {
   struct sigaction action {};
@@ -183,6 +208,7 @@ int RunRole(const std::string& role) {
   if (role == "busy") status = Busy();
   if (role == "registering") status = Registering();
   if (role == "hoarding") status = Hoarding();
+  if (role == "enormous") status = Enormous();
   if (status.ok()) return 0;
   Say(absl::StrCat("failed: ", status.ToString(), " ", ReasonOf(status)));
   return 1;

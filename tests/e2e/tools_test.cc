@@ -1,10 +1,15 @@
 // The programs people call, against a real daemon: gemmctl and the Python client without our
 // library.
+#include <unistd.h>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/environment.h"
+
+// client/examples/readme.cc
+absl::Status HostGemm(const std::string& checkpoint, const std::string& module, int64_t m);
 
 namespace gemmd::e2e {
 namespace {
@@ -75,12 +80,41 @@ TEST_F(ToolsTest, GemmctlNamesWhatTheDaemonRefused) {
   EXPECT_EQ(Gemmctl({"register", "/etc", "m"}).code, 77);
 }
 
-TEST_F(ToolsTest, APlainPythonClientDoesAWholeJob) {
-  const std::string python = Variable("GEMMD_E2E_PYTHON", "/usr/bin/python3");
-  if (Start({python, "-c", "import grpc, google.protobuf, numpy"})->Wait(absl::Seconds(60)) != 0) {
-    GTEST_SKIP() << python << " has no grpc, protobuf or numpy";
+TEST_F(ToolsTest, TheExampleOfTheClientsReadmeRuns) {
+  ASSERT_EQ(setenv("GEMMD_SOCKET", socket().c_str(), 1), 0);
+  const absl::Status status = HostGemm(LayerWords("")[1], LayerWords("")[2], 16);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(Status().requests_total(), 1u);
+  unsetenv("GEMMD_SOCKET");
+}
+
+// Python without our library.
+class PythonTest : public ToolsTest {
+ protected:
+  void SetUp() override {
+    if (Start({python_, "-c", "import grpc, google.protobuf, numpy"})->Wait(absl::Minutes(1)) !=
+        0) {
+      GTEST_SKIP() << python_ << " lacks grpc, google.protobuf or numpy: install python3-grpcio, "
+                   << "python3-protobuf and python3-numpy (deploy/install-deps does)";
+    }
   }
-  std::vector<std::string> words = {python,     Source() + "/tests/e2e/plain_client.py",
+  const std::string python_ = Variable("GEMMD_E2E_PYTHON", "/usr/bin/python3");
+};
+
+TEST_F(PythonTest, TheExampleOfTheReadmeRuns) {
+  if (access("/usr/bin/protoc", X_OK) != 0 || access("/usr/bin/grpc_python_plugin", X_OK) != 0) {
+    GTEST_SKIP() << "no protoc or no grpc_python_plugin: install protobuf-compiler and "
+                 << "protobuf-compiler-grpc (deploy/install-deps does)";
+  }
+  auto example =
+      Start({python_, Source() + "/tests/e2e/readme_example.py", "--root", Source(), "--socket",
+             socket(), "--checkpoint", Checkpoints() + "/gptq_v1_autogptq_b4_g128_sym"});
+  EXPECT_EQ(example->Wait(absl::Minutes(1)), 0);
+  EXPECT_THAT(example->Rest(), testing::HasSubstr(" (4, 96)\n"));
+}
+
+TEST_F(PythonTest, APlainClientDoesAWholeJob) {
+  std::vector<std::string> words = {python_,    Source() + "/tests/e2e/plain_client.py",
                                     "--socket", socket(),
                                     "--data",   Checkpoints()};
   const std::string described = Variable("GEMMD_E2E_DESCRIPTORS", "");

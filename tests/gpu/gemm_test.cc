@@ -295,7 +295,7 @@ std::vector<NumberFormat> WideFormats() {
   return formats;
 }
 
-TEST_F(PackedGemmTest, SmallLayersOfEveryFormatWithSixteenBitActivations) {
+TEST_F(PackedGemmTest, LayersOfEveryFormatWithSixteenBitActivations) {
   std::vector<QuantSpec> specs;
   const std::vector<NumberFormat> scales = {kFloat16,    kBFloat16,   kFloat32,
                                             kFloat8E4M3, kFloat8E5M2, kFloat8E8M0};
@@ -333,7 +333,7 @@ TEST_F(PackedGemmTest, SmallLayersOfEveryGranularity) {
 }
 
 // With scales of 8-bit activations: none, per row, and static.
-TEST_F(PackedGemmTest, SmallLayersOfEveryFormatWithEightBitActivations) {
+TEST_F(PackedGemmTest, LayersOfEveryFormatWithEightBitActivations) {
   const std::vector<NumberFormat> scales = {kBFloat16, kFloat32, kFloat16, kFloat8E8M0};
   const std::vector<int64_t> groups = {128, 0, 32, 64};
   const auto specs_for = [&](const NumberFormat& x, const std::vector<NumberFormat>& weights) {

@@ -2,7 +2,8 @@
 //         printed seed (GEMMD_TEST_SEED repeats a run), layers loaded in parallel because each
 //         needs compilations.
 // How     GEMMD_CACHE_DIR keeps compiled kernels for the next run. GEMMD_TEST_DEVICE=cpu runs the
-//         same cases on the CPU device: it checks the tests themselves.
+//         same cases on the CPU device: it checks the tests themselves. GEMMD_TEST_NO_SELF_TEST=1
+//         leaves out the self-tests of kernels, for tools that make them slow.
 #ifndef GEMMD_TESTS_GPU_GPU_FIXTURE_H_
 #define GEMMD_TESTS_GPU_GPU_FIXTURE_H_
 

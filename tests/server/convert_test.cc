@@ -202,10 +202,14 @@ TEST(ConvertTest, InfosKeepTheirFields) {
   LayerInfo layer;
   layer.layer_id = 5;
   layer.state = LayerState::kPacking;
+  layer.specialised = {.total = 14, .ready = 3, .failed = 1};
   layer.shape = {2, 3, 4};
   layer.spec.weight = IntegerFormat(4);
   layer.references = 6;
   const v1::LayerInfo wire = ToProto(layer);
+  EXPECT_EQ(wire.specialised_kernels(), 14u);
+  EXPECT_EQ(wire.specialised_kernels_ready(), 3u);
+  EXPECT_EQ(wire.specialised_kernels_failed(), 1u);
   EXPECT_EQ(wire.layer_id(), 5u);
   EXPECT_EQ(wire.state(), "PACKING");
   EXPECT_EQ(wire.experts() * 100 + wire.n() * 10 + wire.k(), 234);

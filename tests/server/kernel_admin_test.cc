@@ -98,6 +98,12 @@ TEST_F(KernelAdminTest, PrewarmNamesWhatIsMissingOrWrong) {
   request = SmallRequest();
   request.mutable_shapes(0)->set_n(0);
   EXPECT_EQ(ReasonOf(Prewarm(token, request, &messages)), "OUT_OF_RANGE");
+  request = SmallRequest();
+  request.add_rows()->set_first(-1);
+  EXPECT_EQ(ReasonOf(Prewarm(token, request, &messages)), "OUT_OF_RANGE");
+  request.mutable_rows(0)->set_first(9);
+  request.mutable_rows(0)->set_last(8);
+  EXPECT_EQ(ReasonOf(Prewarm(token, request, &messages)), "OUT_OF_RANGE");
 }
 
 TEST_F(KernelAdminTest, ChangingCallsNeedAnOperatorListingDoesNot) {

@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/time/clock.h"
+#include "kernels/cuda/handles.h"
 #include "server/log_level_control.h"
+#include "tests/support/fake_driver.h"
 
 namespace gemmd {
 namespace {
@@ -47,6 +49,25 @@ TEST(LoggingTest, ACallSiteIsHeldBackAndTheNextLineCounts) {
   absl::SleepFor(absl::Milliseconds(1100));
   EXPECT_TRUE(limit.Pass(held_back));
   EXPECT_GE(held_back, 996u - passed);
+}
+
+TEST(LoggingTest, TakesWhatADriverSaysWhenItRefusesARelease) {
+  const cuda::FakeDriver driver;
+  const auto refuse = [&driver] {
+    cuda::ReportTeardown(driver.table(), CUDA_ERROR_INVALID_HANDLE, "cuMemUnmap");
+  };
+  testing::internal::CaptureStderr();
+  StartLogging(LogFormat::kJson, LogLevel::kInfo);
+  refuse();
+  StopLogging();
+  const auto json = nlohmann::json::parse(testing::internal::GetCapturedStderr());
+  EXPECT_EQ(json["level"], "error");
+  EXPECT_EQ(json["msg"], "a driver object was not released");
+  EXPECT_THAT(json["error"].get<std::string>(), testing::HasSubstr("cuMemUnmap: "));
+  testing::internal::CaptureStderr();
+  refuse();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::StartsWith("gemmd: cuMemUnmap: "))
+      << "without a log it still reaches someone";
 }
 
 TEST(LogLevelControlTest, RevertsWhenItsTimeComes) {

@@ -8,12 +8,13 @@
 #include "absl/strings/str_split.h"
 #include "server/exit_codes.h"
 #include "tests/server/fixture.h"
+#include "tests/support/fake_device.h"
 
 namespace gemmd {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class MetricsTest : public DaemonTest {
  protected:
@@ -107,6 +108,24 @@ TEST_F(MetricsTest, AnAddressInUseStopsTheStartAndLeavesNoSocket) {
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(daemon_->metrics_address()));
   EXPECT_FALSE(std::filesystem::exists(other / "g.sock"));
   EXPECT_FALSE(std::filesystem::exists(other / "s.sock"));
+}
+
+class DeviceWithKernels : public testing::FakeDevice {
+ public:
+  using FakeDevice::FakeDevice;
+  DeviceKernelCounts kernel_counts() const override { return {5, 2, 20, 1}; }
+};
+
+TEST(SnapshotTest, CountsKernelsOfGpusByResult) {
+  std::vector<std::unique_ptr<Device>> devices;
+  devices.push_back(std::make_unique<DeviceWithKernels>(std::make_shared<testing::FakeState>()));
+  const Node node({}, std::move(devices), nullptr);
+  const std::string text =
+      MetricsText({std::make_shared<Snapshot>(&node, [] { return LogCounts(); })});
+  EXPECT_THAT(text, HasSubstr("gemmd_specialised_total{device=\"cuda:fake\",result=\"ok\"} 5"));
+  EXPECT_THAT(text, HasSubstr("gemmd_specialised_total{device=\"cuda:fake\",result=\"failed\"} 2"));
+  EXPECT_THAT(text, HasSubstr("gemmd_self_tests_total{device=\"cuda:fake\",result=\"ok\"} 19"));
+  EXPECT_THAT(text, HasSubstr("gemmd_self_tests_total{device=\"cuda:fake\",result=\"failed\"} 1"));
 }
 
 TEST(MetricChildrenTest, AnUnboundedLabelBecomesOther) {

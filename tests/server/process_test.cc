@@ -10,9 +10,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <fstream>
+#include <set>
 #include <sstream>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "server/exit_codes.h"
 #include "server/unix_socket.h"
@@ -22,6 +27,8 @@ namespace gemmd {
 namespace {
 
 using testing::HasSubstr;
+
+const std::string kDeploy = GEMMD_TEST_DATA "/../../deploy";
 
 class ProcessTest : public testing::Test {
  protected:
@@ -240,11 +247,17 @@ TEST_F(ProcessTest, ASecondSignalEndsADrainAtOnce) {
   EXPECT_FALSE(std::filesystem::exists(socket()));
 }
 
-TEST_F(ProcessTest, TellsSystemdAboutReadinessAndStopping) {
-  const std::string path = directory_ / "notify";
+// systemd gives a path, or, in some containers, a name in the abstract namespace ("@name").
+class NotifyTest : public ProcessTest, public testing::WithParamInterface<bool> {};
+
+TEST_P(NotifyTest, TellsSystemdAboutReadinessAndStopping) {
+  const bool is_abstract = GetParam();
+  const std::string path = (is_abstract ? "@" : "") + std::string(directory_ / "notify");
   const UniqueFd notify(::socket(AF_UNIX, SOCK_DGRAM, 0));
-  const sockaddr_un address = UnixAddress(path);
-  ASSERT_EQ(bind(notify.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  sockaddr_un address = UnixAddress(path);
+  if (is_abstract) address.sun_path[0] = '\0';
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
+  ASSERT_EQ(bind(notify.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
   const timeval patience = {10, 0};
   setsockopt(notify.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   const auto next = [&notify] {
@@ -261,6 +274,54 @@ TEST_F(ProcessTest, TellsSystemdAboutReadinessAndStopping) {
   for (int i = 0; i < 10 && message.find("STOPPING=1") == std::string::npos; ++i) message = next();
   EXPECT_THAT(message, HasSubstr("STOPPING=1"));
   EXPECT_EQ(Wait(daemon), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sockets, NotifyTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Abstract" : "Path"; });
+
+// The unit of deploy/systemd with every path moved into the test's folder.
+class UnitTest : public ProcessTest {
+ protected:
+  // The value of the setting that stands on a line of its own.
+  static std::string Setting(const std::string& name) {
+    std::ifstream unit(kDeploy + "/systemd/gemmd.service");
+    const std::string key = name + "=";
+    for (std::string line; std::getline(unit, line);) {
+      if (absl::StartsWith(line, key)) return line.substr(key.size());
+    }
+    ADD_FAILURE() << "the unit has no " << name;
+    return "";
+  }
+  std::vector<std::string> Arguments() {
+    std::vector<std::string> words = absl::StrSplit(Setting("ExecStart"), ' ');
+    EXPECT_EQ(words.front(), "/usr/bin/gemmd");
+    words.erase(words.begin());
+    for (std::string& word : words) {
+      word = absl::StrReplaceAll(word, {{"/etc/gemmd", kDeploy},
+                                        {"/run/gemmd", directory_ / "run"},
+                                        {"/var/cache/gemmd", directory_ / "cache"}});
+    }
+    return words;
+  }
+};
+
+TEST_F(UnitTest, ItsCommandLineIsOneThatTheDaemonTakes) {
+  std::vector<std::string> arguments = Arguments();
+  arguments.push_back("--check_config");
+  std::string text;
+  EXPECT_EQ(Run(arguments, &text), 0) << text;
+  EXPECT_THAT(text, HasSubstr("drain_deadline: 30s  # default\n"));
+}
+
+TEST_F(UnitTest, SystemdWaitsForTheDrainAndDoesNotRestartWhatARestartCannotCure) {
+  // drain_deadline, and the 3 seconds after which the daemon ends in any case.
+  EXPECT_EQ(Setting("TimeoutStopSec"), "45s");
+  EXPECT_GT(absl::Seconds(45), Config().drain_deadline + absl::Seconds(3));
+  std::set<std::string> codes;
+  for (const int code : {kExitUsage, kExitBadFlag, kExitNotPermitted, kExitBadConfig}) {
+    codes.insert(std::to_string(code));
+  }
+  EXPECT_EQ(std::set<std::string>(absl::StrSplit(Setting("RestartPreventExitStatus"), ' ')), codes);
 }
 
 TEST_F(ProcessTest, AnOperatorDrainsIt) {

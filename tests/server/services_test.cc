@@ -1,5 +1,8 @@
 #include <gmock/gmock.h>
 
+#include <cstring>
+#include <set>
+
 #include "absl/time/clock.h"
 #include "gemmd/v1/attach.grpc.pb.h"
 #include "gemmd/v1/program.grpc.pb.h"
@@ -186,6 +189,61 @@ TEST_F(ServicesTest, AListOfRegionsFitsInOneMessageAndSaysWhenItIsCut) {
   ASSERT_TRUE(regions_->ListRegions(Context(token).get(), {}, &list).ok());
   EXPECT_EQ(list.regions_size(), 4096);
   EXPECT_TRUE(list.truncated());
+}
+
+TEST_F(ServicesTest, AListOfLayersFitsInOneMessageAndSaysWhenItIsCut) {
+  constexpr int kListed = 2048;
+  const std::string token = OpenBySocket();
+  // Every window of these bytes is another layer: no two start with the same number.
+  const uint64_t scales = 4 * (kListed + kN * kK / 4 + 1);
+  std::string bytes(scales + kN * sizeof(float), '\0');
+  for (uint32_t i = 0; i < scales / 4; ++i) std::memcpy(&bytes[4 * i], &i, sizeof i);
+  const v1::RegionRef region = RegisterDaemonRegion(token, bytes.size());
+  Write(token, region, 0, bytes);
+  v1::RegisterLayerRequest request = LayerRequestIn(region);
+  request.mutable_tensors()->mutable_scales()->set_byte_offset(scales);
+  std::set<uint64_t> ids;
+  const auto register_window = [&](int i) {
+    request.set_name(std::string(250, 'l') + std::to_string(i));
+    request.mutable_tensors()->mutable_codes()->set_byte_offset(4 * i);
+    v1::LayerInfo layer;
+    const grpc::Status status = TryRegisterLayer(token, request, &layer);
+    ids.insert(layer.layer_id());
+    return status;
+  };
+  for (int i = 0; i < kListed; ++i) {
+    ASSERT_TRUE(register_window(i).ok()) << i;
+  }
+  v1::ListLayersResponse list;
+  ASSERT_TRUE(layers_->ListLayers(Context(token).get(), {}, &list).ok());
+  EXPECT_EQ(list.layers_size(), kListed);
+  EXPECT_FALSE(list.truncated());
+  EXPECT_LT(list.ByteSizeLong(), size_t{4} << 20);
+  ASSERT_TRUE(register_window(kListed).ok());
+  ASSERT_TRUE(layers_->ListLayers(Context(token).get(), {}, &list).ok());
+  EXPECT_EQ(list.layers_size(), kListed);
+  EXPECT_TRUE(list.truncated());
+  ASSERT_EQ(ids.size(), kListed + 1u);
+  for (const v1::LayerInfo& layer : list.layers()) EXPECT_EQ(ids.erase(layer.layer_id()), 1u);
+  v1::GetLayerRequest unlisted;
+  v1::GetLayerResponse response;
+  unlisted.set_layer_id(*ids.begin());
+  EXPECT_TRUE(layers_->GetLayer(Context(token).get(), unlisted, &response).ok())
+      << "a layer that the list leaves out is there all the same";
+}
+
+TEST_F(ServicesTest, LayersBeyondTheSessionsLimitAreRefused) {
+  StartDaemon({{"max_layers_per_session", "1"}});
+  const std::string token = OpenBySocket();
+  RegisterLayer(token);
+  const v1::RegionRef region = RegisterDaemonRegion(token, 64);  // zeros: another content
+  v1::RegisterLayerRequest request = LayerRequestIn(region);
+  request.set_name("second");
+  v1::LayerInfo layer;
+  const grpc::Status status = TryRegisterLayer(token, request, &layer);
+  EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(ReasonOf(status), "QUOTA");
+  EXPECT_THAT(status.error_message(), testing::HasSubstr("1 layers"));
 }
 
 TEST_F(ServicesTest, ReferencesWithoutARegionNameTheField) {

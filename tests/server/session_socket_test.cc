@@ -1,10 +1,12 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 
 #include "absl/time/clock.h"
@@ -168,6 +170,58 @@ TEST_F(SessionSocketTest, ASessionHoldsAtMostSixteenTicketsAndGetsThemBack) {
   request.mutable_passed()->set_ticket(ticket);
   ASSERT_TRUE(regions_->RegisterRegion(Context(token).get(), request, &response).ok());
   EXPECT_EQ(client.Call(PassRequest(4096), {memory.fd()}).reason(), "");
+}
+
+// While it lives, this process (the client and the daemon) can open `free` descriptors more.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(int free) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit tight = {static_cast<rlim_t>(OpenDescriptors() + 64), before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &tight);
+    for (int fd = dup(0); fd >= 0; fd = dup(0)) taken_.emplace_back(fd);
+    EXPECT_EQ(errno, EMFILE);
+    for (int i = 0; i < free; ++i) taken_.pop_back();
+  }
+  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+  std::vector<UniqueFd> taken_;
+};
+
+TEST_F(SessionSocketTest, PassingMemoryToADaemonWithoutFreeDescriptorsIsAQuotaError) {
+  SessionSocketClient client(directory_ / "s.sock");
+  client.Open();
+  SharedMemory memory(4096);
+  const int before = OpenDescriptors();
+  // None left: the kernel drops the descriptor (MSG_CTRUNC). One left: it arrives, and the daemon
+  // cannot keep it.
+  for (const int free : {0, 1}) {
+    const FewDescriptors few(free);
+    const v1::SessionSocketResponse refused = client.Call(PassRequest(4096), {memory.fd()});
+    EXPECT_EQ(refused.code(), static_cast<int>(grpc::StatusCode::RESOURCE_EXHAUSTED)) << free;
+    EXPECT_EQ(refused.reason(), "QUOTA") << free;
+    EXPECT_EQ(refused.message(), "the daemon has no file descriptors left") << free;
+  }
+  EXPECT_EQ(OpenDescriptors(), before);
+  client.PassMemory(memory.fd(), memory.size());
+  EXPECT_EQ(OpenDescriptors(), before + 1) << "one ticket, one descriptor";
+}
+
+TEST_F(SessionSocketTest, WithoutFreeDescriptorsAConnectionIsClosedAndLaterOnesAreServed) {
+  SessionSocketClient served(directory_ / "s.sock");
+  served.Open("served");
+  {
+    const FewDescriptors few(1);  // for the client's end
+    SessionSocketClient refused(directory_ / "s.sock");
+    ASSERT_TRUE(refused.connected());
+    v1::SessionSocketResponse response;
+    EXPECT_FALSE(refused.Receive(response));
+    EXPECT_EQ(served.Call(OpenRequest()).reason(), "ALREADY_OPEN") << "the others are served on";
+  }
+  SessionSocketClient later(directory_ / "s.sock");
+  EXPECT_EQ(later.Open("later").size(), 16u);
 }
 
 TEST_F(SessionSocketTest, MemoryLargerThanItsFileIsRefusedWhenItIsRegistered) {

@@ -22,9 +22,8 @@ MatrixView View(uintptr_t address, const NumberFormat& type, int64_t rows, int64
 
 int64_t ViewBytes(const MatrixView& view) { return view.rows * view.columns * view.type.bits / 8; }
 
-const GemmKernel& ChooseKernel(const CudaLayer& layer, const GemmCall& call, const GemmArgs& args) {
-  return layer.plan().DenseKernelFor(
-      {args.m, args.x_type, args.group_scale != nullptr, call.batch_invariant});
+DenseRequest RequestOf(const GemmCall& call, const GemmArgs& args) {
+  return {args.m, args.x_type, args.group_scale != nullptr, call.batch_invariant};
 }
 
 }  // namespace
@@ -61,13 +60,16 @@ absl::StatusOr<GemmCall> BenchLayer::MakeCall(Inputs& inputs, int64_t m, uintptr
 Operation BenchLayer::MakeOperation(const GemmCall& call, CUstream stream) const {
   return [this, call, stream]() -> absl::Status {
     GEMMD_ASSIGN_OR_RETURN(const GemmArgs args, MakeGemmArgs(*layer_, call));
-    return LaunchDense(layer_->gpu().driver, ChooseKernel(*layer_, call, args), args, stream);
+    const std::shared_ptr<const LayerPlan> plan = layer_->plan();
+    return LaunchDense(layer_->gpu().driver, plan->DenseKernelFor(RequestOf(call, args)), args,
+                       stream);
   };
 }
 
 absl::StatusOr<Row> BenchLayer::Describe(const GemmCall& call) const {
   GEMMD_ASSIGN_OR_RETURN(const GemmArgs args, MakeGemmArgs(*layer_, call));
-  const GemmKernel& kernel = ChooseKernel(*layer_, call, args);
+  const std::shared_ptr<const LayerPlan> plan = layer_->plan();
+  const GemmKernel& kernel = plan->DenseKernelFor(RequestOf(call, args));
   const CallReport report = ReportOf(kernel, format_.spec, format_.x);
   Row row;
   row.implementation = "gemmd";

@@ -232,6 +232,16 @@ TEST_F(LayerRegistryTest, TheEndOfASessionEndsItsRegistrationsAtOnce) {
   EXPECT_EQ(state->live_layers, 0);
 }
 
+TEST_F(LayerRegistryTest, AfterItsEndASessionLearnsThatItEnded) {
+  const uint64_t id = Register(1, "a", 5).value().layer_id;
+  ASSERT_TRUE(Register(2, "a", 5).ok());
+  registry.RemoveSession(1);
+  EXPECT_EQ(ReasonOf(registry.Find(1, id).status()), "SESSION_ENDED");
+  EXPECT_EQ(ReasonOf(registry.Info(1, id).status()), "SESSION_ENDED");
+  EXPECT_TRUE(registry.Release(1, id).ok()) << "nothing is left to release";
+  EXPECT_TRUE(registry.Find(2, id).ok());
+}
+
 TEST_F(LayerRegistryTest, ASessionThatEndsWhileTheDeviceLoadsHoldsNothing) {
   state->on_load = [&] {
     gate.Wait();

@@ -152,7 +152,7 @@ TEST_F(NodeCpuTest, TwoProcessesShareOneCopyOfAFile) {
   EXPECT_EQ(node->Status().devices[0].weights_bytes, first->bytes);
 }
 
-TEST_F(NodeCpuTest, ARunningRequestEndsWithItsDeadlineOrItsClient) {
+TEST_F(NodeCpuTest, ARunningRequestEndsWithItsDeadlineItsClientOrItsSession) {
   const auto layer =
       Register("gptq_v1_autogptq_b4_g128_sym", "model.layers.0.mlp.down_proj", session);
   ASSERT_TRUE(layer.ok()) << layer.status();
@@ -166,11 +166,14 @@ TEST_F(NodeCpuTest, ARunningRequestEndsWithItsDeadlineOrItsClient) {
   request.layer_id = layer->layer_id;
   request.x = {region, 0, kFloat16, false, {kRows, k}, 0};
   request.y = {region, x_bytes, kFloat16, false, {kRows, n}, 0};
-  const auto run = [&](absl::Time deadline, std::function<bool()> cancelled) {
-    Outcome<GemmResult> outcome;
+  const auto start = [&](absl::Time deadline, std::function<bool()> cancelled) {
+    auto outcome = std::make_shared<Outcome<GemmResult>>();
     node->SubmitGemm(session, request, deadline, std::move(cancelled),
-                     [&](absl::StatusOr<GemmResult> result) { outcome.Set(std::move(result)); });
-    return outcome.Wait().status();
+                     [outcome](absl::StatusOr<GemmResult> done) { outcome->Set(std::move(done)); });
+    return outcome;
+  };
+  const auto run = [&](absl::Time deadline, std::function<bool()> cancelled) {
+    return start(deadline, std::move(cancelled))->Wait().status();
   };
   const absl::Status late = run(absl::Now() + absl::Milliseconds(100), nullptr);
   EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded) << late;
@@ -180,6 +183,15 @@ TEST_F(NodeCpuTest, ARunningRequestEndsWithItsDeadlineOrItsClient) {
   const absl::Status gone = run(absl::InfiniteFuture(), [&] { return ++asked > 3; });
   EXPECT_EQ(gone.code(), absl::StatusCode::kCancelled) << gone;
   EXPECT_EQ(asked, 4);
+  asked = 0;
+  const auto running = start(absl::InfiniteFuture(), [&] {
+    ++asked;
+    return false;
+  });
+  while (asked < 2) absl::SleepFor(absl::Milliseconds(1));
+  node->EndSession(session, "close");
+  const absl::Status ended = running->Wait(absl::Seconds(2)).status();
+  EXPECT_EQ(ReasonOf(ended), "SESSION_ENDED") << ended;
 }
 
 TEST_F(NodeCpuTest, AMissingModuleIsNotFound) {

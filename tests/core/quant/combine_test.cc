@@ -5,10 +5,12 @@
 
 #include "core/quant/reference.h"
 #include "kernels/base/status.h"
-#include "tests/core/quant/random_tensor.h"
+#include "tests/support/random_tensor.h"
 
 namespace gemmd {
 namespace {
+
+using testing::AnyTensor;
 
 std::vector<float> RowOf(const StandardTensor& tensor, int64_t expert, int64_t row) {
   std::vector<float> values(tensor.shape.k);
@@ -66,9 +68,9 @@ std::vector<QuantSpec> Specs() {
 TEST(ConcatenateRowsTest, KeepsEveryRow) {
   for (const QuantSpec& spec : Specs()) {
     for (const int64_t experts : {1, 2}) {
-      const std::vector<StandardTensor> parts = {RandomTensor(spec, {experts, 8, 64}, 1),
-                                                 RandomTensor(spec, {experts, 12, 64}, 2),
-                                                 RandomTensor(spec, {experts, 5, 64}, 3)};
+      const std::vector<StandardTensor> parts = {AnyTensor(spec, {experts, 8, 64}, 1),
+                                                 AnyTensor(spec, {experts, 12, 64}, 2),
+                                                 AnyTensor(spec, {experts, 5, 64}, 3)};
       const auto whole = ConcatenateRows(parts);
       ASSERT_TRUE(whole.ok()) << whole.status();
       ExpectRowsOf(*whole, parts);
@@ -80,17 +82,17 @@ TEST(ConcatenateRowsTest, SplitsBlocksWhereAPartEndsInsideOne) {
   const QuantSpec spec{
       .weight = kFloat8E4M3, .scale = kFloat32, .scale_block_n = 8, .scale_block_k = 32};
   const auto whole =
-      ConcatenateRows({RandomTensor(spec, {1, 16, 64}, 1), RandomTensor(spec, {1, 12, 64}, 2)});
+      ConcatenateRows({AnyTensor(spec, {1, 16, 64}, 1), AnyTensor(spec, {1, 12, 64}, 2)});
   EXPECT_EQ(whole->spec.scale_block_n, 8);
   const auto split =
-      ConcatenateRows({RandomTensor(spec, {1, 12, 64}, 1), RandomTensor(spec, {1, 16, 64}, 2)});
+      ConcatenateRows({AnyTensor(spec, {1, 12, 64}, 1), AnyTensor(spec, {1, 16, 64}, 2)});
   EXPECT_EQ(split->spec.scale_block_n, 4);
 }
 
 TEST(ConcatenateRowsTest, KeepsOneScaleThatAllPartsShare) {
   const QuantSpec spec{.weight = kFloat8E4M3, .scale = kFloat32, .scale_block_n = 0};
-  StandardTensor a = RandomTensor(spec, {1, 4, 64}, 1);
-  StandardTensor b = RandomTensor(spec, {1, 4, 64}, 2);
+  StandardTensor a = AnyTensor(spec, {1, 4, 64}, 1);
+  StandardTensor b = AnyTensor(spec, {1, 4, 64}, 2);
   b.scales = a.scales;
   EXPECT_EQ(ConcatenateRows({a, b})->spec.scale_block_n, 0);
 }
@@ -101,8 +103,8 @@ TEST(ConcatenateRowsTest, WritesOutWhatOnlySomePartsHave) {
   full.zero_point = ZeroPointKind::kInteger;
   full.bias = kFloat16;
   full.secondary_scale = SecondaryScaleKind::kTensor;
-  const std::vector<StandardTensor> parts = {RandomTensor(plain, {1, 4, 64}, 1),
-                                             RandomTensor(full, {1, 4, 64}, 2)};
+  const std::vector<StandardTensor> parts = {AnyTensor(plain, {1, 4, 64}, 1),
+                                             AnyTensor(full, {1, 4, 64}, 2)};
   const auto whole = ConcatenateRows(parts);
   ASSERT_TRUE(whole.ok()) << whole.status();
   EXPECT_EQ(whole->spec.secondary_scale, SecondaryScaleKind::kChannel);
@@ -112,8 +114,8 @@ TEST(ConcatenateRowsTest, WritesOutWhatOnlySomePartsHave) {
 TEST(ConcatenateRowsTest, RefusesOtherGroupIndexes) {
   const QuantSpec spec{
       .weight = IntegerFormat(4), .scale = kFloat16, .scale_block_k = 16, .has_group_index = true};
-  StandardTensor a = RandomTensor(spec, {1, 4, 64}, 1);
-  StandardTensor b = RandomTensor(spec, {1, 4, 64}, 2);
+  StandardTensor a = AnyTensor(spec, {1, 4, 64}, 1);
+  StandardTensor b = AnyTensor(spec, {1, 4, 64}, 2);
   EXPECT_EQ(ReasonOf(ConcatenateRows({a, b}).status()), "PARTS_DIFFER");
   b.group_index = a.group_index;
   const auto whole = ConcatenateRows({a, b});
@@ -126,8 +128,8 @@ TEST(ConcatenateRowsTest, TakesTheLargestStaticActivationScale) {
                        .scale = kFloat32,
                        .activation = kFloat8E4M3,
                        .activation_scale = ActivationScaleKind::kStaticTensor};
-  StandardTensor a = RandomTensor(spec, {1, 4, 64}, 1);
-  StandardTensor b = RandomTensor(spec, {1, 4, 64}, 2);
+  StandardTensor a = AnyTensor(spec, {1, 4, 64}, 1);
+  StandardTensor b = AnyTensor(spec, {1, 4, 64}, 2);
   const auto set = [](StandardTensor& tensor, float scale) {
     std::memcpy(tensor.activation_scale.data(), &scale, sizeof(scale));
   };
@@ -139,24 +141,24 @@ TEST(ConcatenateRowsTest, TakesTheLargestStaticActivationScale) {
 
 TEST(ConcatenateRowsTest, RefusesWhatCannotBeOneLayer) {
   const QuantSpec spec{.weight = IntegerFormat(4), .scale = kFloat16, .scale_block_k = 16};
-  const StandardTensor a = RandomTensor(spec, {1, 4, 64}, 1);
+  const StandardTensor a = AnyTensor(spec, {1, 4, 64}, 1);
   QuantSpec other = spec;
   other.weight = IntegerFormat(8);
-  EXPECT_EQ(ReasonOf(ConcatenateRows({a, RandomTensor(other, {1, 4, 64}, 2)}).status()),
+  EXPECT_EQ(ReasonOf(ConcatenateRows({a, AnyTensor(other, {1, 4, 64}, 2)}).status()),
             "PARTS_DIFFER");
   other = spec;
   other.scale_block_k = 32;
-  EXPECT_EQ(ReasonOf(ConcatenateRows({a, RandomTensor(other, {1, 4, 64}, 2)}).status()),
+  EXPECT_EQ(ReasonOf(ConcatenateRows({a, AnyTensor(other, {1, 4, 64}, 2)}).status()),
             "PARTS_DIFFER");
-  EXPECT_EQ(ReasonOf(ConcatenateRows({a, RandomTensor(spec, {1, 4, 32}, 2)}).status()),
+  EXPECT_EQ(ReasonOf(ConcatenateRows({a, AnyTensor(spec, {1, 4, 32}, 2)}).status()),
             "PARTS_DIFFER");
 }
 
 TEST(StackExpertsTest, KeepsEveryExpert) {
   for (const QuantSpec& spec : Specs()) {
-    const std::vector<StandardTensor> parts = {RandomTensor(spec, {1, 8, 64}, 1),
-                                               RandomTensor(spec, {1, 8, 64}, 2),
-                                               RandomTensor(spec, {1, 8, 64}, 3)};
+    const std::vector<StandardTensor> parts = {AnyTensor(spec, {1, 8, 64}, 1),
+                                               AnyTensor(spec, {1, 8, 64}, 2),
+                                               AnyTensor(spec, {1, 8, 64}, 3)};
     const auto whole = StackExperts(parts);
     ASSERT_TRUE(whole.ok()) << whole.status();
     ExpectExpertsOf(*whole, parts);
@@ -168,12 +170,12 @@ TEST(StackExpertsTest, BringsScalesOfTensorAndChannelTogether) {
   QuantSpec channel = tensor;
   channel.scale_block_n = 1;
   channel.has_group_index = true;
-  const std::vector<StandardTensor> parts = {RandomTensor(tensor, {1, 8, 64}, 1),
-                                             RandomTensor(channel, {1, 8, 64}, 2)};
+  const std::vector<StandardTensor> parts = {AnyTensor(tensor, {1, 8, 64}, 1),
+                                             AnyTensor(channel, {1, 8, 64}, 2)};
   const auto whole = StackExperts(parts);
   ASSERT_TRUE(whole.ok()) << whole.status();
   ExpectExpertsOf(*whole, parts);
-  EXPECT_EQ(ReasonOf(StackExperts({parts[0], RandomTensor(tensor, {1, 4, 64}, 2)}).status()),
+  EXPECT_EQ(ReasonOf(StackExperts({parts[0], AnyTensor(tensor, {1, 4, 64}, 2)}).status()),
             "PARTS_DIFFER");
 }
 

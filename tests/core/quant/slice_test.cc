@@ -6,10 +6,12 @@
 
 #include "core/quant/reference.h"
 #include "kernels/base/status.h"
-#include "tests/core/quant/random_tensor.h"
+#include "tests/support/random_tensor.h"
 
 namespace gemmd {
 namespace {
+
+using testing::AnyTensor;
 
 constexpr LayerShape kShape{3, 24, 96};
 
@@ -66,7 +68,7 @@ TEST(SliceTest, HoldsTheWeightsOfItsPart) {
                                {.experts = {}, .rows = {}, .columns = {0, 32}},
                                {.experts = {0, 1}, .rows = {12, 24}, .columns = {64, 96}}};
   for (const QuantSpec& spec : Specs()) {
-    const StandardTensor whole = RandomTensor(spec, kShape, 5);
+    const StandardTensor whole = AnyTensor(spec, kShape, 5);
     for (const LayerSlice& slice : slices) {
       const auto part = Slice(whole, slice);
       ASSERT_TRUE(part.ok()) << part.status();
@@ -77,14 +79,14 @@ TEST(SliceTest, HoldsTheWeightsOfItsPart) {
 }
 
 TEST(SliceTest, RefusesToCutAGroupAndNamesTheLegalSizes) {
-  const StandardTensor whole = RandomTensor(Specs()[0], kShape, 5);
+  const StandardTensor whole = AnyTensor(Specs()[0], kShape, 5);
   const auto part = Slice(whole, {.experts = {}, .rows = {}, .columns = {0, 48}});
   EXPECT_EQ(ReasonOf(part.status()), "SLICE_CUTS_GROUP");
-  EXPECT_THAT(std::string(part.status().message()), testing::HasSubstr("multiples of 32"));
+  EXPECT_THAT(std::string(part.status().message()), ::testing::HasSubstr("multiples of 32"));
 }
 
 TEST(SliceTest, KeepsGateAndUpRowsTogether) {
-  StandardTensor whole = RandomTensor({.weight = kBFloat16}, kShape, 5);
+  StandardTensor whole = AnyTensor({.weight = kBFloat16}, kShape, 5);
   whole.gate_up_interleaved = true;
   EXPECT_EQ(ReasonOf(Slice(whole, {.experts = {}, .rows = {3, 8}, .columns = {}}).status()),
             "SLICE_CUTS_GROUP");
@@ -92,7 +94,7 @@ TEST(SliceTest, KeepsGateAndUpRowsTogether) {
 }
 
 TEST(SliceTest, RefusesRangesOutside) {
-  const StandardTensor whole = RandomTensor({.weight = kBFloat16}, kShape, 5);
+  const StandardTensor whole = AnyTensor({.weight = kBFloat16}, kShape, 5);
   for (const Range& range : {Range{-1, 4}, Range{4, 4}, Range{5, 4}, Range{0, 25}, Range{24, 0}}) {
     EXPECT_EQ(ReasonOf(Slice(whole, {.experts = {}, .rows = range, .columns = {}}).status()),
               "SHAPE_MISMATCH");

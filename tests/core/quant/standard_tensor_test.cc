@@ -7,12 +7,14 @@
 #include <limits>
 
 #include "kernels/base/status.h"
-#include "tests/core/quant/random_tensor.h"
+#include "tests/support/random_tensor.h"
 
 namespace gemmd {
 namespace {
 
-using testing::HasSubstr;
+using testing::AnyTensor;
+using testing::Append;
+using ::testing::HasSubstr;
 
 QuantSpec FullSpec() {
   return {.weight = IntegerFormat(3),
@@ -27,7 +29,7 @@ QuantSpec FullSpec() {
           .activation_scale = ActivationScaleKind::kStaticTensor};
 }
 
-StandardTensor FullTensor() { return RandomTensor(FullSpec(), {2, 3, 37}, 1); }
+StandardTensor FullTensor() { return AnyTensor(FullSpec(), {2, 3, 37}, 1); }
 
 struct Damage {
   const char* name;
@@ -97,7 +99,7 @@ const Damage kDamages[] = {
      "after the last code of row 0"},
 };
 
-class DamagedTensorTest : public testing::TestWithParam<Damage> {};
+class DamagedTensorTest : public ::testing::TestWithParam<Damage> {};
 
 TEST_P(DamagedTensorTest, IsRefusedWithAReasonAndTheTensorsName) {
   StandardTensor tensor = FullTensor();
@@ -109,11 +111,11 @@ TEST_P(DamagedTensorTest, IsRefusedWithAReasonAndTheTensorsName) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
 }
 
-INSTANTIATE_TEST_SUITE_P(Damages, DamagedTensorTest, testing::ValuesIn(kDamages),
+INSTANTIATE_TEST_SUITE_P(Damages, DamagedTensorTest, ::testing::ValuesIn(kDamages),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ValidateTest, WantsTheGroupCountThatFollowsFromTheGroupSize) {
-  StandardTensor tensor = RandomTensor(
+  StandardTensor tensor = AnyTensor(
       {.weight = IntegerFormat(4), .scale = kFloat16, .scale_block_k = 16}, {1, 2, 33}, 1);
   EXPECT_EQ(tensor.scale_columns, 3);
   EXPECT_TRUE(Validate(tensor).ok()) << Validate(tensor);

@@ -76,7 +76,7 @@ TEST_F(RegionTableTest, UnregisteringTwiceIsNoError) {
 }
 
 TEST_F(RegionTableTest, TheEndOfASessionTakesItsRegionsAndRefusesNewOnes) {
-  ASSERT_TRUE(Add(1, 10).ok());
+  const RegionRef ref = Add(1, 10)->ref;
   ASSERT_TRUE(Add(1, 10).ok());
   ASSERT_TRUE(Add(2, 10).ok());
   ASSERT_TRUE(table.Reserve(1, 5).ok());  // a registration in flight
@@ -87,6 +87,8 @@ TEST_F(RegionTableTest, TheEndOfASessionTakesItsRegionsAndRefusesNewOnes) {
   late.mapping = std::make_shared<SharedMapping>(device.Allocate(5).value());
   EXPECT_EQ(ReasonOf(table.Commit(std::move(late)).status()), "SESSION_ENDED");
   EXPECT_EQ(ReasonOf(table.Reserve(1, 5)), "SESSION_ENDED");
+  EXPECT_EQ(ReasonOf(table.Find(1, ref).status()), "SESSION_ENDED");
+  EXPECT_TRUE(table.Remove(1, ref).ok()) << "nothing is left to unregister";
   EXPECT_EQ(table.totals().regions, 1);
   EXPECT_EQ(table.List(2).size(), 1u);
 }

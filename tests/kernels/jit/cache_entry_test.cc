@@ -41,6 +41,24 @@ TEST(CacheEntryTest, RoundTripKeepsTheKernel) {
   EXPECT_EQ(KeyInEntry(EncodeEntry(SmallKernel())), kKey);
 }
 
+TEST(CacheEntryTest, FactsAreReadWithoutTheCubin) {
+  CompiledKernel large = SmallKernel();
+  large.cubin.resize(1 << 20);
+  const std::string bytes = EncodeEntry(large);
+  const std::string front = bytes.substr(0, 500);
+  const auto kernel = DecodeFacts(front, bytes.size(), kKey);
+  ASSERT_TRUE(kernel.ok()) << kernel.status();
+  EXPECT_TRUE(kernel->cubin.empty());
+  EXPECT_EQ(kernel->usage, "40 registers");
+  EXPECT_EQ(kernel->label, "gemm");
+  for (const uint64_t size : {uint64_t{0}, bytes.size() - 1, bytes.size() + 1}) {
+    EXPECT_FALSE(DecodeFacts(front, size, kKey).ok()) << size;
+  }
+  for (size_t size = 0; size < 96 + 50; ++size) {
+    EXPECT_FALSE(DecodeFacts(front.substr(0, size), bytes.size(), kKey).ok()) << size;
+  }
+}
+
 TEST(CacheEntryTest, AnotherSchemaIsStaleNotDamaged) {
   std::string bytes = EncodeEntry(SmallKernel());
   bytes[8] = 1;

@@ -45,7 +45,7 @@ class CudaDeviceTest : public ::testing::Test {
     const auto nvrtc = jit::LoadNvrtc();
     if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().ToString();
     cuda::SetDriverForTesting(&fake_.table());
-    UseDevice({.cache_directory = *cache_directory_});
+    UseDevice({.cache_directory = *cache_directory_, .self_test = false});
   }
   void TearDown() override {
     device_.reset();
@@ -194,7 +194,8 @@ TEST_F(CudaDeviceTest, IntegerValuedMixtureOfExpertsIsExact) {
 }
 
 TEST_F(CudaDeviceTest, RunsLargeRequestsInChunks) {
-  UseDevice({.cache_directory = *cache_directory_, .moe_workspace_bytes = 20000});
+  UseDevice(
+      {.cache_directory = *cache_directory_, .moe_workspace_bytes = 20000, .self_test = false});
   UseKernels<Int4Indexed>();
   DeviceRunner runner(*device_);
   const MoeLayers layers =
@@ -299,7 +300,7 @@ TEST(CudaDevicesTest, HopperServesInt4WithPackedWeights) {
     return CUDA_SUCCESS;
   });
   {
-    auto devices = CreateCudaDevices({});
+    auto devices = CreateCudaDevices({.self_test = false});
     ASSERT_TRUE(devices.ok());
     DeviceRunner runner(*devices->front());
     Random random(3);

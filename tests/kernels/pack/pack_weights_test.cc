@@ -65,7 +65,8 @@ struct OperandConfig {
   static constexpr PackedLayout Layout() {
     return {.code_bits = kFormat.bits,
             .operand_bits = kOperand.bits(),
-            .lane_bits = kOperand.by_table() ? 4 : kOperand.bits()};
+            .lane_bits = kOperand.by_table() ? 4 : kOperand.bits(),
+            .has_signs_apart = kOperand.has_signs_apart()};
   }
 };
 
@@ -146,7 +147,9 @@ class PackedReader {
         const int64_t column = chunk * layout().chunk_columns() + column_of_chunk;
         if (row >= tensor_.shape.n || column >= tensor_.shape.k) continue;
         const int place = column_of_chunk / layout().scale_step * 64 + PackedLayout::PairIndex(r);
-        const double got = Operand(codes, v, at % kElements, ZeroPoint(offset, place)) *
+        const uint32_t steps =
+            packing_.is_folded ? ValueAt<uint8_t>(packed_.units, offset + place) : 0;
+        const double got = Operand(codes, v, at % kElements, ZeroPoint(offset, place), steps) *
                            Factor(offset, place, row);
         const double want = rows_[static_cast<size_t>(row)][static_cast<size_t>(column)];
         // Exact but for the product of a row's scale and its secondary scale in float32.
@@ -155,8 +158,8 @@ class PackedReader {
     }
   }
 
-  static double Operand(const device::SlabCodesSm90<Config>& codes, int v, int element,
-                        uint32_t zero_point) {
+  double Operand(const device::SlabCodesSm90<Config>& codes, int v, int element,
+                 uint32_t zero_point, uint32_t steps) const {
     if constexpr (kIsWide) {
       using Decode = device::DecodePairsSm90<Config, HostPairs<Config::kXType>>;
       const uint32_t pair = Decode::Decode(codes, v, Decode::Offset(zero_point));
@@ -165,7 +168,11 @@ class PackedReader {
       using Decode = device::DecodeBytesSm90<Config>;
       const uint32_t offset = Decode::Offset(zero_point);
       uint32_t two[2];
-      Decode::DecodeTwo(codes, v / 2, {offset, offset}, two);
+      if (packing_.is_folded) {
+        Decode::DecodeTwoFolded(codes, v / 2, {steps, steps}, two);
+      } else {
+        Decode::DecodeTwo(codes, v / 2, {offset, offset}, two);
+      }
       const uint32_t byte = two[v % 2] >> (8 * element) & 0xffu;
       if (Config::kXType == ElementType::kInt8) return static_cast<int8_t>(byte);
       return DecodeNumber(Config::kOperand.is_e5m2() ? kFloat8E5M2 : kFloat8E4M3, byte);
@@ -305,6 +312,31 @@ TEST(PackWeightsTest, ScalesThatServeAWholeRowTakeNoPlaceBesideTheCodes) {
   EXPECT_EQ(packed->units.size(), 4096u);
   EXPECT_EQ(packed->channel_factor.size(), 64u * 4);
   EXPECT_EQ(Pack(tensor)->units, packed->units);
+}
+
+TEST(PackWeightsTest, FoldsScalesOfElevenPowersOfTwoAndThoseOfZeros) {
+  using Config = OperandConfig<kFloat4E2M1, ElementType::kFloat8E4M3, ZeroPointKind::kNone>;
+  Random random(9);
+  QuantSpec spec = Spec(kFloat4E2M1, kFloat8E8M0, 32);
+  spec.activation = kFloat8E4M3;
+  StandardTensor tensor = RandomTensor(spec, {1, 64, 512}, random);
+  for (size_t row = 0; row < 64; ++row) {
+    for (size_t group = 0; group < 16; ++group) {
+      tensor.scales[row * 16 + group] = std::byte(60 + row + group % 12);
+    }
+  }
+  // A group of zeros may have any scale.
+  for (int64_t k = 64; k < 96; ++k) SetCode(tensor.codes, 3 * spec.RowWords(512), 4, k, 0);
+  tensor.scales[3 * 16 + 2] = std::byte{0};
+  const absl::StatusOr<PackedWeights> packed = Pack(tensor);
+  ASSERT_TRUE(packed.ok()) << packed.status().ToString();
+  PackedReader<Config>(tensor, *packed).ExpectEveryWeight();
+
+  tensor.scales[5 * 16 + 1] = std::byte(60 + 5 + 11 - 12);
+  SetCode(tensor.codes, 5 * spec.RowWords(512), 4, 40, 1);
+  EXPECT_THAT(Pack(tensor).status().message(), HasSubstr("2^12 apart"));
+  tensor.scales[5 * 16 + 1] = std::byte{255};
+  EXPECT_THAT(Pack(tensor).status().message(), HasSubstr("no number"));
 }
 
 TEST(PackWeightsTest, RefusesWhatTheDecodePartsWouldMisread) {

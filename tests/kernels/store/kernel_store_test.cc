@@ -62,13 +62,13 @@ class KernelStoreTest : public ::testing::Test {
 };
 
 TEST_F(KernelStoreTest, PrewarmedKernelsAreThereAfterwardsAndInOtherProcesses) {
-  const size_t kernels = LayerPrograms(SmallLayer().spec, SmallLayer().shape, "sm_80")->size() + 6;
+  const size_t kernels = LayerSources(SmallLayer().spec, SmallLayer().shape, "sm_80")->size() + 6;
   EXPECT_EQ(Prewarm(*Open(), {SmallLayer()}, {"sm_80"})[PrewarmOutcome::kCompiled],
             static_cast<int>(kernels));
   const auto store = Open();
   EXPECT_EQ(Prewarm(*store, {SmallLayer(), SmallLayer()}, {"sm_80"})[PrewarmOutcome::kCached],
             static_cast<int>(kernels));
-  const auto programs = LayerPrograms(SmallLayer().spec, SmallLayer().shape, "sm_80");
+  const auto programs = LayerSources(SmallLayer().spec, SmallLayer().shape, "sm_80");
   for (const jit::KernelSource& program : *programs) {
     ASSERT_TRUE(store->cache()->GetOrCompile(program, absl::InfiniteFuture()).ok());
   }
@@ -87,10 +87,18 @@ TEST_F(KernelStoreTest, LoadingAPrewarmedLayerCompilesNothing) {
   {
     const auto context = *cuda::PrimaryContext::Retain(fake.table(), 0);
     const cuda::ScopedContext scope(context);
-    GpuKernels kernels(fake.table(), "sm_90a", store->cache());
-    const auto plan = kernels.PlanLayer(layer.spec, layer.shape, absl::InfiniteFuture());
-    ASSERT_TRUE(plan.ok()) << plan.status();
+    GpuKernels kernels(fake.table(), {.context = context.get(),
+                                      .architecture = "sm_90a",
+                                      .cache = store->cache(),
+                                      .serves_meanwhile = true,
+                                      .make_tester = nullptr});
+    const auto loaded = kernels.PlanLayer(layer.spec, layer.shape, absl::InfiniteFuture());
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
     EXPECT_TRUE(kernels.LoadMoeKernels(absl::InfiniteFuture()).ok());
+    (*loaded)->Specialise();
+    const KernelProgress progress = (*loaded)->progress();
+    EXPECT_GT(progress.total, 1);
+    EXPECT_EQ(progress.ready, progress.total) << "cached kernels serve from the start";
   }
   EXPECT_EQ(store->stats().compilations, compiled);
 }
@@ -161,6 +169,44 @@ TEST_F(KernelStoreTest, ListsVerifiesAndPurges) {
   EXPECT_EQ(store->Purge({.key_prefix = listed[1].key})->entries, 1);
   EXPECT_EQ(store->Purge({})->entries, kernels - 2);
   EXPECT_TRUE(store->List({})->empty());
+}
+
+TEST_F(KernelStoreTest, ListingReadsFactsOnlyAndVerifyingFindsDamageBehindThem) {
+  const auto store = Open();
+  const int kernels = Prewarm(*store, {SmallLayer(4)}, {"sm_80"})[PrewarmOutcome::kCompiled];
+  const std::string key = (*store->List({}))[0].key;
+  {
+    std::fstream file(directory_ / "a" / (key + ".kernel"),
+                      std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(-100, std::ios::end);
+    file.put('?');
+  }
+  for (const StoredKernel& kernel : *store->List({})) EXPECT_EQ(kernel.problem, "");
+  const VerifyResult verified = *store->Verify();
+  EXPECT_EQ(verified.checked, kernels);
+  ASSERT_EQ(verified.dropped.size(), 1u);
+  EXPECT_EQ(verified.dropped[0].key, key);
+  EXPECT_THAT(verified.dropped[0].problem, HasSubstr("digest"));
+}
+
+TEST(LayerSourcesTest, RowRangesChooseAmongSpecialisedKernels) {
+  PrewarmLayer layer = SmallLayer();
+  layer.shape = {1, 4096, 4096};
+  const auto count = [&](const std::vector<RowRange>& rows) {
+    return LayerSources(layer.spec, layer.shape, "sm_90a", rows)->size();
+  };
+  const auto programs = *ProgramsOf(layer.spec, layer.shape, "sm_90a");
+  constexpr size_t kGeneric = 2;
+  constexpr size_t kTypes = 2;  // of x
+  const int64_t first = programs.packed[0].largest_m;
+  const int64_t second = programs.packed[1].largest_m;
+  ASSERT_EQ(programs.packed[0].x_type, programs.packed[1].x_type);
+  EXPECT_EQ(count({}), kGeneric + programs.packed.size());
+  EXPECT_EQ(count({{1, first}}), kGeneric + kTypes) << "one range of M";
+  EXPECT_EQ(count({{first, first + 1}}), kGeneric + 2 * kTypes) << "both ends count";
+  EXPECT_EQ(count({{1, 1}, {second + 1, second + 1}}), kGeneric + 2 * kTypes);
+  EXPECT_EQ(count({{1, 1}, {2, first}}), kGeneric + kTypes);
+  EXPECT_EQ(count({{0, 1 << 30}}), count({}));
 }
 
 TEST_F(KernelStoreTest, WithoutADirectoryThereIsNothingToList) {

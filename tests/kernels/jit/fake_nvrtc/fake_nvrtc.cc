@@ -1,5 +1,7 @@
 // A compiler that does what a test's program says: CRASH, HANG, REJECT, or a "cubin" that echoes it.
-// FAKE_NVRTC_VERSION (for example 12.9) is what it says it is.
+// FAKE_NVRTC_VERSION (for example 12.9) is what it says it is; FAKE_NVRTC_NO_HANG lets HANG pass.
+// FAKE_NVRTC_DIR is a folder where two files say more, each by a text that programs have in them:
+//   hold    they wait as long as the file is there      reject  they are rejected
 #include <nvrtc.h>
 #include <signal.h>
 #include <unistd.h>
@@ -7,11 +9,27 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 struct _nvrtcProgram {
   std::string source;
 };
+
+namespace {
+
+// Whether the file `name` exists and its text is in `source`.
+bool IsMeant(const std::string& source, const char* name) {
+  const char* directory = std::getenv("FAKE_NVRTC_DIR");
+  if (directory == nullptr) return false;
+  std::ifstream file(std::string(directory) + "/" + name);
+  if (!file) return false;
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  return source.find(text) != std::string::npos;
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -37,8 +55,10 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
     signal(SIGSEGV, SIG_DFL);  // a sanitizer would catch it
     raise(SIGSEGV);
   }
-  while (program->source == "HANG") pause();
-  return program->source == "REJECT" ? NVRTC_ERROR_COMPILATION : NVRTC_SUCCESS;
+  while (program->source == "HANG" && std::getenv("FAKE_NVRTC_NO_HANG") == nullptr) pause();
+  while (IsMeant(program->source, "hold")) usleep(2000);
+  const bool rejects = program->source == "REJECT" || IsMeant(program->source, "reject");
+  return rejects ? NVRTC_ERROR_COMPILATION : NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram, size_t* size) {
   *size = sizeof("the log");

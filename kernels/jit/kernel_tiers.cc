@@ -1,0 +1,137 @@
+#include "kernels/jit/kernel_tiers.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "kernels/base/status.h"
+#include "kernels/jit/cache_entry.h"
+
+namespace gemmd::jit {
+namespace {
+
+constexpr absl::Duration kScanPause = absl::Seconds(10);
+
+}  // namespace
+
+KernelTiers::KernelTiers(std::unique_ptr<DiskTier> disk, std::string warning)
+    : disk_(std::move(disk)), quarantine_(disk_.get()) {
+  MutexLock lock(mutex_);
+  counts_.warning = std::move(warning);
+}
+
+SharedKernel KernelTiers::FindInMemory(const KernelSource& source) {
+  MutexLock lock(mutex_);
+  SharedKernel kernel = memory_.Find(source);
+  if (kernel != nullptr) ++counts_.memory_hits;
+  return kernel;
+}
+
+std::optional<CompiledKernel> KernelTiers::ReadDisk(const KernelSource& source,
+                                                    const std::string& compiler,
+                                                    const std::string& key, bool drop) {
+  if (disk_ == nullptr) return std::nullopt;
+  absl::StatusOr<CompiledKernel> kernel = disk_->Read(key);
+  absl::Status status = kernel.status();
+  if (status.ok()) status = CheckOrigin(*kernel, source.architecture, compiler);
+  const bool unusable = absl::IsDataLoss(status);
+  if (unusable && drop) disk_->Drop(key);
+  MutexLock lock(mutex_);
+  if (status.ok()) {
+    ++counts_.disk_hits;
+    return *std::move(kernel);
+  }
+  if (unusable && drop) CountDrop(ReasonOf(status));
+  return std::nullopt;
+}
+
+std::optional<CompiledKernel> KernelTiers::ReadDiskOfAnyCompiler(const KernelSource& source) {
+  for (const std::string& compiler : RecordedCompilers()) {
+    auto kernel = ReadDisk(source, compiler, KernelKey(source, compiler), /*drop=*/false);
+    if (kernel.has_value()) return kernel;
+  }
+  return std::nullopt;
+}
+
+std::set<std::string> KernelTiers::RecordedCompilers() {
+  if (disk_ == nullptr) return {};
+  {
+    MutexLock lock(mutex_);
+    if (absl::Now() < next_scan_) return recorded_compilers_;
+    next_scan_ = absl::Now() + kScanPause;
+  }
+  std::set<std::string> compilers;
+  for (const DiskTier::Listed& entry : disk_->List()) {
+    const auto kernel = disk_->ReadFacts(entry.key);
+    if (kernel.ok()) compilers.insert(kernel->compiler);
+  }
+  MutexLock lock(mutex_);
+  recorded_compilers_ = compilers;
+  return compilers;
+}
+
+void KernelTiers::CountDrop(const std::string& reason) {
+  if (reason == "CACHE_ENTRY_STALE") {
+    ++counts_.stale_entries;
+  } else if (reason == "CACHE_ENTRY_FOREIGN") {
+    ++counts_.foreign_entries;
+  } else {
+    ++counts_.damaged_entries;
+  }
+}
+
+bool KernelTiers::Write(const CompiledKernel& kernel) {
+  if (disk_ == nullptr) return false;
+  const absl::Status written = disk_->Write(kernel);
+  if (written.ok()) return true;
+  MutexLock lock(mutex_);
+  ++counts_.write_failures;
+  counts_.warning = std::string(written.message());
+  return false;
+}
+
+SharedKernel KernelTiers::Keep(const KernelSource& source, CompiledKernel kernel, bool on_disk,
+                               bool loads) {
+  auto shared = std::make_shared<const CompiledKernel>(std::move(kernel));
+  DiskTier::Eviction eviction;
+  if (on_disk) {
+    disk_->Used(shared->key, loads);
+    eviction = disk_->Evict();
+  }
+  MutexLock lock(mutex_);
+  counts_.evicted_entries += eviction.entries;
+  counts_.evicted_bytes += eviction.bytes;
+  if (loads || !on_disk) memory_.Keep(source, shared);
+  return shared;
+}
+
+absl::Status KernelTiers::FailureOf(const std::string& key) {
+  MutexLock lock(mutex_);
+  return memory_.FailureOf(key, absl::Now());
+}
+
+void KernelTiers::RememberFailure(const std::string& key, const absl::Status& status) {
+  MutexLock lock(mutex_);
+  memory_.RememberFailure(key, status, absl::Now());
+}
+
+void KernelTiers::Forget() {
+  quarantine_.ForgetMemory();
+  MutexLock lock(mutex_);
+  memory_.ForgetFailures();
+}
+
+void KernelTiers::AddTo(CacheStats& stats) const {
+  MutexLock lock(mutex_);
+  stats.memory_hits += counts_.memory_hits;
+  stats.disk_hits += counts_.disk_hits;
+  stats.damaged_entries += counts_.damaged_entries;
+  stats.stale_entries += counts_.stale_entries;
+  stats.foreign_entries += counts_.foreign_entries;
+  stats.write_failures += counts_.write_failures;
+  stats.evicted_entries += counts_.evicted_entries;
+  stats.evicted_bytes += counts_.evicted_bytes;
+  stats.warning = counts_.warning;
+  if (disk_ != nullptr) stats.disk_bytes = disk_->bytes();
+}
+
+}  // namespace gemmd::jit

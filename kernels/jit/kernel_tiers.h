@@ -1,0 +1,68 @@
+// What    Where finished kernels are kept, memory and then disk, and what is remembered of those
+//         that failed. KernelCache decides when to ask which.
+// Counts  Hits, dropped entries, evictions and failed writes.
+// Threads Every method is thread-safe; none of them compiles or waits.
+#ifndef GEMMD_KERNELS_JIT_KERNEL_TIERS_H_
+#define GEMMD_KERNELS_JIT_KERNEL_TIERS_H_
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "kernels/base/mutex.h"
+#include "kernels/jit/cache_stats.h"
+#include "kernels/jit/disk_tier.h"
+#include "kernels/jit/kernel_memory.h"
+#include "kernels/jit/quarantine.h"
+
+namespace gemmd::jit {
+
+class KernelTiers {
+ public:
+  // `disk` null: memory only. `warning`: what is wrong with the directory.
+  KernelTiers(std::unique_ptr<DiskTier> disk, std::string warning);
+
+  DiskTier* disk() const { return disk_.get(); }
+  Quarantine& quarantine() { return quarantine_; }
+
+  SharedKernel FindInMemory(const KernelSource& source);  // or null
+  // The entry of `key`, when it is what `source` and `compiler` ask for. With `drop` one that is not
+  // is removed and counted; the caller then holds the key's lock.
+  std::optional<CompiledKernel> ReadDisk(const KernelSource& source, const std::string& compiler,
+                                         const std::string& key, bool drop);
+  // The entry of whichever compiler filled the directory: without a compiler one is as good as
+  // another.
+  std::optional<CompiledKernel> ReadDiskOfAnyCompiler(const KernelSource& source);
+
+  // Whether the disk has the kernel now.
+  bool Write(const CompiledKernel& kernel);
+  // `on_disk`: the disk has it. `loads`: this process loads it. It stays in memory when it is loaded,
+  // or nowhere else.
+  SharedKernel Keep(const KernelSource& source, CompiledKernel kernel, bool on_disk, bool loads);
+
+  absl::Status FailureOf(const std::string& key);
+  void RememberFailure(const std::string& key, const absl::Status& status);
+  // Failures and quarantine, as far as memory goes.
+  void Forget();
+
+  void AddTo(CacheStats& stats) const;
+
+ private:
+  std::set<std::string> RecordedCompilers();
+  void CountDrop(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::unique_ptr<DiskTier> disk_;
+  Quarantine quarantine_;
+  mutable Mutex mutex_;
+  KernelMemory memory_ ABSL_GUARDED_BY(mutex_);
+  CacheStats counts_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> recorded_compilers_ ABSL_GUARDED_BY(mutex_);
+  absl::Time next_scan_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+};
+
+}  // namespace gemmd::jit
+
+#endif  // GEMMD_KERNELS_JIT_KERNEL_TIERS_H_

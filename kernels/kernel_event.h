@@ -1,0 +1,37 @@
+// What    What happens to kernels while nobody waits for them, for logs; and how often, for metrics.
+#ifndef GEMMD_KERNELS_KERNEL_EVENT_H_
+#define GEMMD_KERNELS_KERNEL_EVENT_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace gemmd {
+
+struct KernelEvent {
+  enum class Kind : uint8_t {
+    kReady,        // a specialised kernel serves
+    kFailed,       // a specialised kernel is not to be had; the generic one goes on serving
+    kQuarantined,  // a kernel of any kind failed its self-test
+  };
+  Kind kind = Kind::kReady;
+  std::string kernel;   // its name
+  absl::Status status;  // why, unless ready; DataLoss: the GPU's context is lost
+};
+
+// Called from any thread, without locks held; must not block.
+using KernelObserver = std::function<void(const KernelEvent&)>;
+
+// Since the start.
+struct KernelCounts {
+  uint64_t specialised = 0;
+  uint64_t specialised_failed = 0;
+  uint64_t self_tests = 0;  // done, passed or not
+  uint64_t quarantined = 0;
+};
+
+}  // namespace gemmd
+
+#endif  // GEMMD_KERNELS_KERNEL_EVENT_H_

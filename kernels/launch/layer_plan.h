@@ -1,0 +1,52 @@
+// What    LayerPlan: which kernel serves which request on one layer. An immutable value: when one more
+//         kernel has been compiled, another plan takes its place (kernels/layer_kernels.h), and
+//         requests in flight keep the plan that they started with.
+// Keys    A batch-invariant request always takes the generic kernel, whose bits depend on the row
+//         alone, so they are the same before and after specialised kernels arrive. Other requests
+//         may get other bits (within the same bounds) once their specialised kernel is there.
+// Threads Immutable once built.
+#ifndef GEMMD_KERNELS_LAUNCH_LAYER_PLAN_H_
+#define GEMMD_KERNELS_LAUNCH_LAYER_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/contract/element_type.h"
+#include "kernels/launch/gemm_plan.h"
+
+namespace gemmd {
+
+// What decides which kernel serves a dense request.
+struct DenseRequest {
+  int64_t m = 0;
+  ElementType x_type = ElementType::kBFloat16;
+  bool has_group_scale = false;  // x has scales per group of columns
+  bool batch_invariant = false;  // a row's bits may not depend on M
+};
+
+struct LayerPlan {
+  // Specialised kernels: they read packed weights (contract/packed_weights.h) and x of one type. One
+  // whose `kernel` is null is not there (yet): the generic kernel serves its range.
+  struct Packed {
+    ElementType x_type;
+    GemmPlan plan;  // its last range is bounded
+  };
+
+  GemmPlan dense;    // any request; no ranges when the layer has several experts
+  GemmPlan indexed;  // for mixture-of-experts requests
+  std::vector<Packed> packed;
+  bool packed_takes_group_scales = false;  // and no x without them
+  std::string why_not_packed;              // when `packed` is empty
+
+  // Whether specialised kernels for x of this kind exist, loaded or not.
+  bool HasPackedFor(const DenseRequest& request) const;
+  const GemmKernel& DenseKernelFor(const DenseRequest& request) const;
+
+ private:
+  const Packed* PackedFor(const DenseRequest& request) const;
+};
+
+}  // namespace gemmd
+
+#endif  // GEMMD_KERNELS_LAUNCH_LAYER_PLAN_H_

@@ -1,0 +1,87 @@
+// What    The kernels of one layer while it lives: the plan that serves now, and how far its
+//         specialised kernels are. The generic kernels are there from the start; the others come one
+//         by one, each with a new plan.
+// Threads Thread-safe. plan() holds a lock for as long as a shared pointer takes to copy; the rest of a
+//         request's path takes none, but for the first request with an x type.
+//         The GpuKernels that made it outlives it, and every kernel of its plans.
+#ifndef GEMMD_KERNELS_LAYER_KERNELS_H_
+#define GEMMD_KERNELS_LAYER_KERNELS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "kernels/base/mutex.h"
+#include "kernels/launch/layer_plan.h"
+
+namespace gemmd {
+
+class Specialiser;
+struct SpecialisedProgram;
+
+// Of a layer's specialised kernels.
+struct KernelProgress {
+  int total = 0;
+  int ready = 0;
+  int pending = 0;    // being compiled or loaded
+  int failed = 0;     // not to be had
+  int waiting = 0;    // for the first request with their x type
+  std::string error;  // of one that failed
+};
+
+class LayerKernels {
+ public:
+  // `programs`: one for each range of plan.packed, in order. GpuKernels::PlanLayer makes it.
+  LayerKernels(Specialiser* specialiser, LayerPlan plan,
+               const std::vector<SpecialisedProgram*>& programs);
+  ~LayerKernels();  // compilations that nobody else waits for are stopped
+  LayerKernels(const LayerKernels&) = delete;
+  LayerKernels& operator=(const LayerKernels&) = delete;
+
+  std::shared_ptr<const LayerPlan> plan() const;
+
+  // Begins: specialised kernels that are compiled already serve when it returns, others follow. The
+  // GPU's context is current.
+  void Specialise();
+  // Instead: no specialised kernel can serve this layer.
+  void KeepGeneric(const std::string& why);
+
+  // A request came. Kernels for its x are compiled from now on; those for the x that was guessed
+  // before the layer's first request are not.
+  void Note(const DenseRequest& request);
+
+  KernelProgress progress() const;
+  // Until nothing is pending, at most until `deadline`; whether nothing is.
+  bool WaitUntilSettled(absl::Time deadline) const;
+
+ private:
+  friend class Specialiser;
+
+  // One kernel of a plan.
+  struct Slot {
+    SpecialisedProgram* program;
+    size_t packed;  // index in LayerPlan::packed
+    size_t range;   // index in its plan's ranges
+    ElementType x_type;
+  };
+  void SetPlan(LayerPlan plan);
+
+  Specialiser* const specialiser_;
+  std::atomic<uint32_t> noted_{0};  // bit of each x type
+
+  uint64_t id_ = 0;  // Specialiser::Add sets it
+
+  // Below: the specialiser's, under its mutex.
+  std::vector<Slot> slots_;
+  bool had_request_ = false;
+
+  mutable Mutex mutex_;
+  std::shared_ptr<const LayerPlan> plan_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace gemmd
+
+#endif  // GEMMD_KERNELS_LAYER_KERNELS_H_

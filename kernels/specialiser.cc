@@ -1,0 +1,257 @@
+#include "kernels/specialiser.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status.h"
+#include "kernels/cuda/context.h"
+
+namespace gemmd {
+
+Specialiser::Specialiser(const cuda::DriverTable& driver, LoadedKernels* kernels, Options options)
+    : driver_(driver), kernels_(*kernels), options_(std::move(options)) {
+  thread_ = std::thread([this] { jobs_->Run(); });
+}
+
+Specialiser::~Specialiser() {
+  jobs_->Close();
+  thread_.join();
+}
+
+SpecialisedProgram* Specialiser::Intern(GemmProgram program, const SelfTestSubject& subject) {
+  const std::string identity =
+      absl::StrCat(program.source.name_expression, "\n", program.source.program);
+  MutexLock lock(mutex_);
+  std::unique_ptr<SpecialisedProgram>& place = programs_[identity];
+  if (place == nullptr) {
+    place.reset(new SpecialisedProgram{.program = std::move(program), .subject = subject});
+  }
+  return place.get();
+}
+
+void Specialiser::CompileAhead(std::vector<jit::KernelSource> sources) {
+  jobs_->Add([cache = options_.cache, sources = std::move(sources)] {
+    for (const jit::KernelSource& source : sources) {
+      cache->Ask(source, jit::CompilePriority::kPrewarm, [](const auto&) {});
+    }
+  });
+}
+
+void Specialiser::Add(LayerKernels* layer) {
+  MutexLock lock(mutex_);
+  layer->id_ = next_id_++;
+  layers_[layer->id_] = layer;
+  for (const LayerKernels::Slot& slot : layer->slots_) slot.program->layers.insert(layer);
+}
+
+void Specialiser::Remove(LayerKernels* layer) {
+  std::vector<uint64_t> wishes;
+  {
+    MutexLock lock(mutex_);
+    layers_.erase(layer->id_);
+    for (const LayerKernels::Slot& slot : layer->slots_) {
+      slot.program->layers.erase(layer);
+      wishes.push_back(Unwant(layer, *slot.program));
+    }
+    layer->slots_.clear();
+  }
+  for (const uint64_t wish : wishes) options_.cache->Forget(wish);
+}
+
+void Specialiser::Start(LayerKernels* layer) {
+  std::vector<LayerKernels::Slot> slots;
+  {
+    MutexLock lock(mutex_);
+    slots = layer->slots_;
+  }
+  for (const LayerKernels::Slot& slot : slots) LoadCached(*slot.program);
+  if (slots.empty()) return;
+  MutexLock lock(mutex_);
+  PutReadyInto(layer);  // other layers made them so, perhaps long ago
+  if (options_.serves_meanwhile) return Want(layer, FirstType(*layer));
+  for (const LayerKernels::Slot& slot : slots) Want(layer, slot.x_type);
+}
+
+void Specialiser::PutReadyInto(LayerKernels* layer) {
+  LayerPlan plan = *layer->plan();
+  for (const LayerKernels::Slot& slot : layer->slots_) {
+    plan.packed[slot.packed].plan.ranges[slot.range].kernel.kernel = slot.program->kernel;
+  }
+  layer->SetPlan(std::move(plan));
+}
+
+ElementType Specialiser::FirstType(const LayerKernels& layer) const {
+  for (const LayerKernels::Slot& slot : layer.slots_) {
+    if (slot.x_type == preferred_) return preferred_;
+  }
+  return layer.slots_.front().x_type;
+}
+
+void Specialiser::Want(LayerKernels* layer, ElementType x_type) {
+  for (const LayerKernels::Slot& slot : layer->slots_) {
+    SpecialisedProgram* const program = slot.program;
+    if (slot.x_type != x_type || !program->wanted.insert(layer).second) continue;
+    if (program->state == State::kIdle) jobs_->Add([this, program] { Compile(*program); });
+  }
+}
+
+uint64_t Specialiser::Unwant(const LayerKernels* layer, SpecialisedProgram& program) {
+  program.wanted.erase(layer);
+  if (!program.wanted.empty() || program.state != State::kCompiling) return 0;
+  program.state = State::kIdle;
+  return std::exchange(program.wish, 0);
+}
+
+// A program that memory or disk has is loaded by the thread that loads the layer, which then serves
+// with it from the start. One that failed for an earlier layer gets another chance.
+void Specialiser::LoadCached(SpecialisedProgram& program) {
+  {
+    MutexLock lock(mutex_);
+    if (program.state != State::kIdle && program.state != State::kFailed) return;
+    program.state = State::kLoading;
+  }
+  const jit::SharedKernel cached = options_.cache->Find(program.program.source);
+  if (cached != nullptr) {
+    Finish(program, kernels_.LoadGemm(*cached, program.program.launch, program.subject));
+    return;
+  }
+  MutexLock lock(mutex_);
+  program.state = State::kIdle;
+  changed_.NotifyAll();
+  // A layer that came to want it meanwhile found it loading.
+  if (!program.wanted.empty()) jobs_->Add([this, &program] { Compile(program); });
+}
+
+void Specialiser::Compile(SpecialisedProgram& program) {
+  {
+    MutexLock lock(mutex_);
+    if (program.state != State::kIdle || program.wanted.empty()) return;
+    program.state = State::kCompiling;
+  }
+  const auto priority =
+      options_.serves_meanwhile ? jit::CompilePriority::kSpecialise : jit::CompilePriority::kClient;
+  const uint64_t wish = options_.cache->Ask(
+      program.program.source, priority,
+      [this, &program, jobs = jobs_](const absl::StatusOr<jit::SharedKernel>& compiled) {
+        jobs->Add([this, &program, compiled] { Arrived(program, compiled); });
+      });
+  bool is_wanted = true;
+  {
+    MutexLock lock(mutex_);
+    is_wanted = program.state == State::kCompiling;
+    if (is_wanted) program.wish = wish;
+  }
+  if (!is_wanted) options_.cache->Forget(wish);
+}
+
+void Specialiser::Arrived(SpecialisedProgram& program,
+                          const absl::StatusOr<jit::SharedKernel>& compiled) {
+  {
+    MutexLock lock(mutex_);
+    if (program.state != State::kCompiling) return;
+    program.state = State::kLoading;
+    program.wish = 0;
+  }
+  Finish(program, compiled.ok() ? Load(program, **compiled) : compiled.status());
+}
+
+absl::StatusOr<CUkernel> Specialiser::Load(const SpecialisedProgram& program,
+                                           const jit::CompiledKernel& compiled) {
+  const cuda::ScopedContext scope(driver_, options_.context);
+  GEMMD_RETURN_IF_ERROR(scope.status());
+  return kernels_.LoadGemm(compiled, program.program.launch, program.subject);
+}
+
+void Specialiser::Finish(SpecialisedProgram& program, const absl::StatusOr<CUkernel>& kernel) {
+  bool is_news = false;
+  {
+    MutexLock lock(mutex_);
+    // Cancelled: the cache closes, the process ends.
+    is_news =
+        !absl::IsCancelled(kernel.status()) && (kernel.ok() || kernel.status() != program.why);
+    program.state = kernel.ok() ? State::kReady : State::kFailed;
+    program.why = kernel.status();
+    if (kernel.ok()) program.kernel = *kernel;
+    if (kernel.ok()) PutIntoPlans(program);
+    changed_.NotifyAll();
+  }
+  if (!is_news) return;
+  ++(kernel.ok() ? ready_ : failed_);
+  if (!options_.observer) return;
+  options_.observer({kernel.ok() ? KernelEvent::Kind::kReady : KernelEvent::Kind::kFailed,
+                     program.program.launch.name, kernel.status()});
+}
+
+void Specialiser::PutIntoPlans(const SpecialisedProgram& program) {
+  for (LayerKernels* const layer : program.layers) {
+    std::optional<LayerPlan> plan;
+    for (const LayerKernels::Slot& slot : layer->slots_) {
+      if (slot.program != &program) continue;
+      if (!plan.has_value()) plan = *layer->plan();
+      plan->packed[slot.packed].plan.ranges[slot.range].kernel.kernel = program.kernel;
+    }
+    if (plan.has_value()) layer->SetPlan(*std::move(plan));
+  }
+}
+
+void Specialiser::Note(LayerKernels* layer, ElementType x_type) {
+  if (!options_.serves_meanwhile) return;
+  jobs_->Add([this, id = layer->id_, x_type] { TakeNote(id, x_type); });
+}
+
+void Specialiser::TakeNote(uint64_t layer_id, ElementType x_type) {
+  std::vector<uint64_t> wishes;
+  {
+    MutexLock lock(mutex_);
+    preferred_ = x_type;
+    const auto found = layers_.find(layer_id);
+    if (found == layers_.end()) return;  // unloaded meanwhile
+    LayerKernels* const layer = found->second;
+    for (const LayerKernels::Slot& slot : layer->slots_) {
+      const bool was_guessed = !layer->had_request_ && slot.x_type != x_type;
+      if (was_guessed) wishes.push_back(Unwant(layer, *slot.program));
+    }
+    layer->had_request_ = true;
+    Want(layer, x_type);
+  }
+  for (const uint64_t wish : wishes) options_.cache->Forget(wish);
+}
+
+KernelProgress Specialiser::Count(const LayerKernels& layer) const {
+  KernelProgress progress;
+  std::set<const SpecialisedProgram*> seen;  // one may serve several ranges of M
+  for (const LayerKernels::Slot& slot : layer.slots_) {
+    const SpecialisedProgram& program = *slot.program;
+    if (!seen.insert(&program).second) continue;
+    ++progress.total;
+    if (program.state == State::kReady) {
+      ++progress.ready;
+    } else if (program.state == State::kFailed) {
+      ++progress.failed;
+      progress.error = std::string(program.why.message());
+    } else if (program.state == State::kLoading || program.wanted.count(&layer) != 0) {
+      ++progress.pending;
+    } else {
+      ++progress.waiting;
+    }
+  }
+  return progress;
+}
+
+KernelProgress Specialiser::ProgressOf(const LayerKernels& layer) const {
+  MutexLock lock(mutex_);
+  return Count(layer);
+}
+
+bool Specialiser::WaitUntilSettled(const LayerKernels& layer, absl::Time deadline) const {
+  MutexLock lock(mutex_);
+  return changed_.WaitUntil(
+      mutex_, deadline, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return Count(layer).pending == 0; });
+}
+
+void Specialiser::AddTo(KernelCounts& counts) const {
+  counts.specialised += ready_;
+  counts.specialised_failed += failed_;
+}
+
+}  // namespace gemmd

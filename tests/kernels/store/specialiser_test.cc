@@ -1,0 +1,379 @@
+// Serve first, specialise after: a GPU's kernels on the fake driver, with a compiler that waits, fails
+// or is killed.
+#include "kernels/specialiser.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "kernels/base/status.h"
+#include "kernels/cuda/context.h"
+#include "kernels/gemm.h"
+#include "kernels/kernel_store.h"
+#include "tests/kernels/fake_compiler.h"
+#include "tests/support/fake_driver.h"
+
+namespace gemmd {
+namespace {
+
+using testing::Eventually;
+using ::testing::HasSubstr;
+
+constexpr char kSpecialised[] = "gemm_sm90.cuh";  // in the text of every specialised kernel
+
+QuantSpec Spec(int64_t group = 128) {
+  QuantSpec spec;
+  spec.weight = IntegerFormat(4);
+  spec.scale = kFloat16;
+  spec.scale_block_k = group;
+  return spec;
+}
+
+// Fails kernels whose launch has `bad_rows` rows in a tile.
+class PickyTester : public SelfTester {
+ public:
+  absl::Status Test(const GemmKernel& kernel, const SelfTestSubject&) override {
+    if (kernel.block_m != bad_rows) return absl::OkStatus();
+    return Error(absl::StatusCode::kInternal, "SELF_TEST_FAILED", "it is picky");
+  }
+  static inline int bad_rows = 0;
+};
+
+std::unique_ptr<SelfTester> MakePickyTester(const cuda::DriverTable&) {
+  return std::make_unique<PickyTester>();
+}
+
+class SpecialiserTest : public ::testing::Test {
+ protected:
+  SpecialiserTest() : context_(*cuda::PrimaryContext::Retain(fake_.table(), 0)), scope_(context_) {
+    PickyTester::bad_rows = 0;
+    Reopen();
+  }
+  ~SpecialiserTest() override { Close(); }
+
+  // As a new process of the node: what is on disk is all that is left.
+  void Reopen(bool serves_meanwhile = true) {
+    Close();
+    store_ = *KernelStore::Open({.directory = compiler_.cache_directory(),
+                                 .compile_helper = testing::FakeCompiler::Helper()});
+    GpuKernelsOptions options;
+    options.context = context_.get();
+    options.architecture = "sm_90a";
+    options.cache = store_->cache();
+    options.serves_meanwhile = serves_meanwhile;
+    options.make_tester = &MakePickyTester;
+    options.observer = [this](const KernelEvent& event) {
+      MutexLock lock(mutex_);
+      events_.push_back(event);
+    };
+    kernels_.emplace(fake_.table(), std::move(options));
+  }
+  void Close() {
+    if (store_ != nullptr) store_->Close();
+    kernels_.reset();
+    store_.reset();
+  }
+  std::unique_ptr<LayerKernels> Load(const LayerShape& shape = {1, 512, 1024},
+                                     const QuantSpec& spec = Spec()) {
+    auto layer = kernels_->PlanLayer(spec, shape, absl::InfiniteFuture());
+    EXPECT_TRUE(layer.ok()) << layer.status();
+    if (!layer.ok()) return nullptr;
+    (*layer)->Specialise();
+    return *std::move(layer);
+  }
+  static std::string KernelOf(const LayerKernels& layer, const DenseRequest& request) {
+    return layer.plan()->DenseKernelFor(request).name;
+  }
+  static bool Settles(const LayerKernels& layer) {
+    return layer.WaitUntilSettled(absl::Now() + absl::Minutes(1));
+  }
+  std::vector<KernelEvent> Events(KernelEvent::Kind kind) {
+    std::vector<KernelEvent> found;
+    MutexLock lock(mutex_);
+    for (const KernelEvent& event : events_) {
+      if (event.kind == kind) found.push_back(event);
+    }
+    return found;
+  }
+  jit::CacheStats Cache() const { return store_->cache()->stats(); }
+  // Until the cache has every compilation that the held-up compiler keeps.
+  bool AllAsked(const LayerKernels& layer) const {
+    const auto pending = static_cast<uint64_t>(layer.progress().pending);
+    return Eventually([&] {
+      const jit::CacheStats cache = Cache();
+      const bool generic_ones_are_done = cache.compilations == 2 + MoeSources("sm_90a").size();
+      return generic_ones_are_done && cache.running + cache.queued == pending;
+    });
+  }
+
+  testing::FakeCompiler compiler_;
+  cuda::FakeDriver fake_;
+  cuda::PrimaryContext context_;
+  cuda::ScopedContext scope_;
+  Mutex mutex_;
+  std::vector<KernelEvent> events_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<KernelStore> store_;
+  std::optional<GpuKernels> kernels_;
+};
+
+TEST_F(SpecialiserTest, GenericKernelServesUntilTheSpecialisedOnesAreThere) {
+  compiler_.Hold(kSpecialised);
+  const auto layer = Load();
+  ASSERT_NE(layer, nullptr);
+  const auto before = layer->plan();
+  EXPECT_THAT(KernelOf(*layer, {.m = 5}), HasSubstr("gemm_tf32"));
+  KernelProgress progress = layer->progress();
+  EXPECT_EQ(progress.ready, 0);
+  EXPECT_EQ(progress.pending, progress.total / 2) << "bfloat16 is the guess";
+  EXPECT_EQ(progress.waiting, progress.total / 2);
+  compiler_.Release();
+  ASSERT_TRUE(Settles(*layer));
+  progress = layer->progress();
+  EXPECT_EQ(progress.ready, progress.total / 2);
+  for (const int64_t m : {1, 16, 100, 1000}) {
+    EXPECT_THAT(KernelOf(*layer, {.m = m}), HasSubstr("gemm_sm90_bf16")) << m;
+  }
+  EXPECT_THAT(before->DenseKernelFor({.m = 5}).name, HasSubstr("gemm_tf32"))
+      << "a request keeps the plan that it started with";
+  // An event comes a moment after its plan.
+  EXPECT_TRUE(Eventually(
+      [&] { return Events(KernelEvent::Kind::kReady).size() == size_t(progress.ready); }));
+  EXPECT_EQ(kernels_->counts().specialised, progress.ready);
+}
+
+TEST_F(SpecialiserTest, BatchInvariantAndOtherRequestsKeepTheGenericKernel) {
+  const auto layer = Load();
+  ASSERT_TRUE(Settles(*layer));
+  const std::string generic = KernelOf(*layer, {.m = 5, .batch_invariant = true});
+  EXPECT_THAT(generic, HasSubstr("gemm_tf32"));
+  EXPECT_EQ(KernelOf(*layer, {.m = 5, .x_type = ElementType::kFloat32}), generic);
+  EXPECT_EQ(KernelOf(*layer, {.m = 5, .has_group_scale = true}), generic);
+  EXPECT_EQ(KernelOf(*layer, {.m = 5, .x_type = ElementType::kFloat16}), generic)
+      << "nobody asked for float16";
+}
+
+TEST_F(SpecialiserTest, FirstRequestsTypeTakesThePlaceOfTheGuess) {
+  compiler_.Hold(kSpecialised);
+  const auto layer = Load();
+  ASSERT_TRUE(AllAsked(*layer));
+  layer->Note({.m = 5, .x_type = ElementType::kFloat16, .batch_invariant = true});
+  layer->Note({.m = 5, .x_type = ElementType::kFloat32});
+  layer->Note({.m = 5, .x_type = ElementType::kFloat16});
+  ASSERT_TRUE(Eventually([&] { return Cache().cancelled > 0; }));
+  compiler_.Release();
+  ASSERT_TRUE(Eventually([&] { return layer->progress().ready == layer->progress().total / 2; }));
+  EXPECT_THAT(KernelOf(*layer, {.m = 5, .x_type = ElementType::kFloat16}), HasSubstr("sm90_f16"));
+  EXPECT_THAT(KernelOf(*layer, {.m = 5}), HasSubstr("gemm_tf32"));
+  // The next layer begins with what requests have; this one gets bfloat16 when it comes.
+  const auto next = Load({1, 512, 2048}, Spec(64));
+  ASSERT_TRUE(Settles(*next));
+  EXPECT_THAT(KernelOf(*next, {.m = 5, .x_type = ElementType::kFloat16}), HasSubstr("sm90_f16"));
+  EXPECT_EQ(next->progress().waiting, next->progress().total / 2);
+  layer->Note({.m = 5});
+  ASSERT_TRUE(Eventually([&] { return layer->progress().ready == layer->progress().total; }));
+  EXPECT_THAT(KernelOf(*layer, {.m = 5}), HasSubstr("sm90_bf16"));
+}
+
+TEST_F(SpecialiserTest, CachedKernelsServeFromTheStart) {
+  ASSERT_TRUE(Settles(*Load()));
+  Reopen();
+  compiler_.Hold("");  // nothing compiles any more
+  const auto layer = Load();
+  ASSERT_NE(layer, nullptr);
+  EXPECT_THAT(KernelOf(*layer, {.m = 5}), HasSubstr("gemm_sm90_bf16"));
+  EXPECT_EQ(layer->progress().pending, 0);
+  EXPECT_EQ(Cache().compilations, 0u);
+}
+
+TEST_F(SpecialiserTest, RangesWithoutTheirKernelFallBackAndSayWhy) {
+  compiler_.Reject("kTokens = 16;");
+  const auto layer = Load();
+  ASSERT_TRUE(Settles(*layer));
+  const KernelProgress progress = layer->progress();
+  EXPECT_EQ(progress.failed, 1);
+  EXPECT_EQ(progress.ready, progress.total / 2 - 1);
+  EXPECT_THAT(progress.error, HasSubstr("the log")) << "the compiler's";
+  EXPECT_THAT(KernelOf(*layer, {.m = 8}), HasSubstr("gemm_sm90"));
+  EXPECT_THAT(KernelOf(*layer, {.m = 16}), HasSubstr("gemm_tf32"));
+  EXPECT_THAT(KernelOf(*layer, {.m = 17}), HasSubstr("gemm_sm90"));
+  ASSERT_TRUE(Eventually([&] { return kernels_->counts().specialised_failed == 1; }));
+  ASSERT_TRUE(Eventually([&] { return !Events(KernelEvent::Kind::kFailed).empty(); }));
+  const auto failures = Events(KernelEvent::Kind::kFailed);
+  ASSERT_EQ(failures.size(), 1u);
+  EXPECT_THAT(failures[0].kernel, HasSubstr("_16x"));
+  EXPECT_EQ(ReasonOf(failures[0].status), "COMPILE_FAILED");
+  const auto second = Load();
+  ASSERT_TRUE(Settles(*second));
+  EXPECT_EQ(second->progress().failed, 1);
+  EXPECT_EQ(Events(KernelEvent::Kind::kFailed).size(), 1u) << "said once";
+}
+
+TEST_F(SpecialiserTest, KernelThatFailsItsSelfTestIsNotUsedNorTriedAgain) {
+  PickyTester::bad_rows = 32;
+  auto layer = Load();
+  ASSERT_TRUE(Settles(*layer));
+  EXPECT_EQ(layer->progress().failed, 1);
+  EXPECT_THAT(layer->progress().error, HasSubstr("it is picky"));
+  EXPECT_THAT(KernelOf(*layer, {.m = 32}), HasSubstr("gemm_tf32"));
+  ASSERT_EQ(Events(KernelEvent::Kind::kQuarantined).size(), 1u);
+  EXPECT_EQ(kernels_->counts().quarantined, 1u);
+  const auto listed = *store_->List({});
+  EXPECT_EQ(std::count_if(listed.begin(), listed.end(),
+                          [](const StoredKernel& kernel) {
+                            return kernel.problem.find("it is picky") != std::string::npos;
+                          }),
+            1);
+  // A new process that would find nothing wrong does not look.
+  PickyTester::bad_rows = 0;
+  layer.reset();
+  Reopen();
+  EXPECT_EQ(Load()->progress().failed, 1);
+  EXPECT_TRUE(store_->Verify()->dropped.empty()) << "the entry itself is whole";
+  ASSERT_TRUE(store_->Purge({}).ok());
+  layer = Load();
+  ASSERT_TRUE(Settles(*layer));
+  EXPECT_EQ(layer->progress().failed, 0) << "purging gives it another chance";
+}
+
+TEST_F(SpecialiserTest, GenericKernelThatFailsItsSelfTestRefusesTheLayer) {
+  PickyTester::bad_rows = 64;
+  const auto layer = kernels_->PlanLayer(Spec(), {1, 512, 1024}, absl::InfiniteFuture());
+  EXPECT_EQ(ReasonOf(layer.status()), "KERNEL_QUARANTINED");
+}
+
+TEST_F(SpecialiserTest, LayersShareKernelsAndCompilations) {
+  compiler_.Hold(kSpecialised);
+  const auto first = Load();
+  const auto second = Load();
+  ASSERT_TRUE(AllAsked(*second));
+  const int programs = first->progress().total / 2;
+  compiler_.Release();
+  ASSERT_TRUE(Settles(*first));
+  ASSERT_TRUE(Settles(*second));
+  EXPECT_EQ(second->progress().ready, programs);
+  EXPECT_TRUE(
+      Eventually([&] { return Events(KernelEvent::Kind::kReady).size() == size_t(programs); }));
+  const auto third = Load();
+  EXPECT_EQ(third->progress().ready, programs) << "loaded already";
+}
+
+TEST_F(SpecialiserTest, UnloadingStopsCompilationsThatNobodyElseWaitsFor) {
+  compiler_.Hold(kSpecialised);
+  auto first = Load();
+  auto second = Load();
+  ASSERT_TRUE(AllAsked(*second));
+  first.reset();
+  EXPECT_EQ(Cache().cancelled, 0u) << "the other layer waits";
+  const absl::Time start = absl::Now();
+  second.reset();
+  EXPECT_LT(absl::Now() - start, absl::Seconds(1)) << "unloading waits for nothing";
+  EXPECT_TRUE(Eventually([&] { return Cache().running == 0 && Cache().queued == 0; }));
+  EXPECT_GT(Cache().cancelled, 0u);
+  EXPECT_TRUE(Events(KernelEvent::Kind::kFailed).empty());
+  compiler_.Release();
+  const auto again = Load();
+  ASSERT_TRUE(Settles(*again));
+  EXPECT_EQ(again->progress().failed, 0);
+}
+
+TEST_F(SpecialiserTest, ClosingIsQuickWhileKernelsCompileAndWhileALayerWaits) {
+  compiler_.Hold("kernels/device/");
+  absl::Status waiting;
+  std::thread loader([&] {
+    const cuda::ScopedContext scope(context_);
+    waiting = kernels_->PlanLayer(Spec(), {1, 512, 1024}, absl::InfiniteFuture()).status();
+  });
+  ASSERT_TRUE(Eventually([&] { return Cache().running > 0; }));
+  const absl::Time start = absl::Now();
+  store_->Close();
+  loader.join();
+  EXPECT_EQ(waiting.code(), absl::StatusCode::kCancelled);
+  Close();
+  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+}
+
+TEST_F(SpecialiserTest, LayerAliveAtTheCloseKeepsItsPlanAndReportsNoFault) {
+  compiler_.Hold(kSpecialised);
+  const auto layer = Load();
+  ASSERT_TRUE(AllAsked(*layer));
+  store_->Close();
+  EXPECT_TRUE(Settles(*layer));
+  EXPECT_THAT(KernelOf(*layer, {.m = 5}), HasSubstr("gemm_tf32"));
+  EXPECT_TRUE(Events(KernelEvent::Kind::kFailed).empty());
+  EXPECT_EQ(kernels_->counts().specialised_failed, 0u);
+}
+
+TEST_F(SpecialiserTest, LayerWhoseWeightsCannotBePackedStaysGeneric) {
+  auto layer = *kernels_->PlanLayer(Spec(), {1, 512, 1024}, absl::InfiniteFuture());
+  layer->KeepGeneric("weights that are no number");
+  layer->Specialise();
+  EXPECT_TRUE(layer->plan()->packed.empty());
+  EXPECT_EQ(layer->plan()->why_not_packed, "weights that are no number");
+  EXPECT_EQ(layer->progress().total, 0);
+  EXPECT_THAT(KernelOf(*layer, {.m = 5}), HasSubstr("gemm_tf32"));
+}
+
+TEST_F(SpecialiserTest, WhoeverWaitsGetsKernelsOfEveryType) {
+  Reopen(/*serves_meanwhile=*/false);
+  const auto layer = Load();
+  ASSERT_TRUE(Settles(*layer));
+  EXPECT_EQ(layer->progress().ready, layer->progress().total);
+}
+
+TEST_F(SpecialiserTest, ClientsCompilationsGoBeforeThoseBehindALayer) {
+  compiler_.Hold(kSpecialised);
+  const auto layer = Load();
+  ASSERT_TRUE(AllAsked(*layer));
+  // Other formats' generic kernels: had they to wait for the specialised ones, this would hang.
+  QuantSpec spec = Spec();
+  for (const int bits : {2, 3, 5}) {
+    spec.weight = IntegerFormat(bits);
+    EXPECT_TRUE(kernels_->PlanLayer(spec, {2, 64, 64}, absl::Now() + absl::Seconds(30)).ok());
+  }
+}
+
+TEST_F(SpecialiserTest, CommonFormatsAreCompiledAheadAndServeTheFirstLayer) {
+  kernels_->CompileCommonKernels();
+  const size_t common = CommonSources("sm_90a").size();
+  EXPECT_GT(common, 10u);
+  ASSERT_TRUE(Eventually([&] { return Cache().compilations == common; }));
+  compiler_.Hold("");
+  EXPECT_NE(Load(), nullptr);
+}
+
+// Requests, loads and unloads against each other; ThreadSanitizer reads along.
+TEST_F(SpecialiserTest, PlansChangeUnderRequestsAndUnloads) {
+  std::atomic<bool> stop{false};
+  const auto shared = Load();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&, i] {
+      while (!stop) {
+        const DenseRequest request{
+            .m = 1 + i, .x_type = i % 2 == 0 ? ElementType::kBFloat16 : ElementType::kFloat16};
+        shared->Note(request);
+        const auto plan = shared->plan();
+        const GemmKernel& kernel = plan->DenseKernelFor(request);
+        ASSERT_NE(kernel.kernel, nullptr);
+        ASSERT_FALSE(kernel.name.empty());
+      }
+    });
+  }
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&, i] {
+      const cuda::ScopedContext scope(context_);
+      for (int64_t n = 0; !stop; ++n) {
+        const auto layer = Load({1, 512 + 64 * (n % 3), 1024}, Spec(i == 0 ? 128 : 64));
+        if (n % 2 == 0) layer->Note({.m = 1, .x_type = ElementType::kFloat16});
+      }
+    });
+  }
+  absl::SleepFor(absl::Milliseconds(1500));
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(Eventually([&] { return shared->progress().ready == shared->progress().total; }));
+}
+
+}  // namespace
+}  // namespace gemmd

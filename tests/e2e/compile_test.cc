@@ -20,6 +20,7 @@ using testing::HasSubstr;
 class CompileTest : public DaemonTest {
  protected:
   void SetUp() override {
+    daemon_device_ = "cpu";  // a GPU's daemon compiles kernels of its own
     cache_ = directory_ + "/cache";
     StartDaemon();
   }

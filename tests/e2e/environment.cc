@@ -33,6 +33,7 @@ DaemonTest::DaemonTest() {
   char pattern[] = "/tmp/gme.XXXXXX";
   directory_ = mkdtemp(pattern);
   std::filesystem::create_directory(directory_ + "/ckpt");
+  daemon_device_ = OnCuda() ? "auto" : "cpu";
   cache_ = Variable("GEMMD_E2E_CACHE", directory_ + "/cache");
 }
 
@@ -45,10 +46,9 @@ DaemonTest::~DaemonTest() {
 std::string DaemonTest::log() const { return Variable("GEMMD_E2E_LOG", directory_ + "/log"); }
 
 void DaemonTest::StartDaemon() {
-  daemon_ =
-      Start({Program("gemmd"), "--socket=" + socket(), OnCuda() ? "--device=auto" : "--device=cpu",
-             "--checkpoint_roots=" + Checkpoints() + "," + directory_ + "/ckpt",
-             "--cache_dir=" + cache_, "--metrics_address=", "--log_format=text"});
+  daemon_ = Start({Program("gemmd"), "--socket=" + socket(), "--device=" + daemon_device_,
+                   "--checkpoint_roots=" + Checkpoints() + "," + directory_ + "/ckpt",
+                   "--cache_dir=" + cache_, "--metrics_address=", "--log_format=text"});
   const auto admin = client::Admin::Open(socket());
   ASSERT_TRUE(admin.ok()) << admin.status();
   ASSERT_TRUE(Within(absl::Seconds(60), [&] {

@@ -57,6 +57,7 @@ class DaemonTest : public testing::Test {
   std::string log() const;
 
   std::string directory_;
+  std::string daemon_device_;  // of the daemon's flag --device
   // The daemon's kernel cache. On a GPU, where the first compilation takes seconds, it outlives the test.
   std::string cache_;
   std::unique_ptr<Process> daemon_;

@@ -17,6 +17,7 @@ using testing::HasSubstr;
 class KernelsTest : public DaemonTest {
  protected:
   void SetUp() override {
+    daemon_device_ = "cpu";                 // a GPU's daemon compiles kernels of its own
     cache_ = directory_ + "/cache";  // these tests count, damage and purge
     StartDaemon();
     const Result warm = Prewarm("sm_80");

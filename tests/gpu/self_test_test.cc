@@ -142,8 +142,9 @@ TEST_F(SelfTestDeathTest, KernelThatFaultsOrDoesNotEndLosesTheContextAndIsTold) 
   };
   EXPECT_EXIT(verdict("if (first) *reinterpret_cast<volatile int*>(8) = 1;"),
               ::testing::ExitedWithCode(0), "CUDA_ERROR");
-  EXPECT_EXIT(verdict("while (first) { __nanosleep(1000); }"), ::testing::ExitedWithCode(0),
-              "did not end within 2s");
+  // It ends by itself: a process that leaves an endless kernel behind may not be able to end.
+  EXPECT_EXIT(verdict("if (first) for (int i = 0; i < 6000; ++i) __nanosleep(1000000);"),
+              ::testing::ExitedWithCode(0), "did not end within 2s");
 }
 
 }  // namespace

@@ -13,6 +13,12 @@
 #include "kernels/base/status.h"
 
 namespace gemmd {
+namespace {
+
+// Stream sessions that nobody keeps yet get one part in so many of max_sessions.
+constexpr int kUnkeptShare = 4;
+
+}  // namespace
 
 Node::Impl::Impl(NodeOptions node_options, std::vector<std::unique_ptr<Device>> devices,
                  NodeObserver* node_observer)
@@ -82,10 +88,26 @@ void Node::Impl::EndSession(const std::shared_ptr<Session>& session, absl::strin
   {
     MutexLock lock(mutex);
     by_token.erase(session->token());
+    unkept.erase(session->id());
   }
   layers->RemoveSession(session->id());
   regions.RemoveSession(session->id()).clear();
   Observe([&](NodeObserver& o) { o.OnSessionEnd(std::string(why)); });
+}
+
+absl::Status Node::Impl::CheckRoom(bool stream) const {
+  const int limit = options.max_sessions;
+  if (static_cast<int>(by_token.size()) >= limit) {
+    return Error(absl::StatusCode::kResourceExhausted, "QUOTA",
+                 absl::StrCat("the node has ", limit, " sessions, which is the limit"));
+  }
+  const int unkept_limit = std::max(1, limit / kUnkeptShare);
+  if (!stream || static_cast<int>(unkept.size()) < unkept_limit) return absl::OkStatus();
+  return Error(absl::StatusCode::kResourceExhausted, "QUOTA",
+               absl::StrCat("the node has ", unkept_limit,
+                            " sessions that still lack their KeepSession stream, which is the "
+                            "limit: max_sessions / ",
+                            kUnkeptShare));
 }
 
 absl::Time Node::Impl::EndExpired(absl::Time now) {
@@ -156,11 +178,9 @@ absl::StatusOr<std::shared_ptr<Session>> Node::OpenSession(const SessionIdentity
       impl_->tracker);
   const absl::Status opened = [&]() -> absl::Status {
     MutexLock lock(impl_->mutex);
-    const int limit = impl_->options.max_sessions;
-    if (static_cast<int>(impl_->by_token.size()) >= limit) {
-      return Error(absl::StatusCode::kResourceExhausted, "QUOTA",
-                   absl::StrCat("the node has ", limit, " sessions, which is the limit"));
-    }
+    const bool stream = identity.transport == "stream";
+    GEMMD_RETURN_IF_ERROR(impl_->CheckRoom(stream));
+    if (stream) impl_->unkept.insert(session->id());
     impl_->regions.AddSession(session->id());
     impl_->layers->AddSession(session->id());
     impl_->by_token[session->token()] = session;
@@ -190,7 +210,12 @@ absl::StatusOr<std::shared_ptr<Session>> Node::FindSession(absl::string_view tok
 const std::string& Node::TokenOf(const Session& session) const { return session.token(); }
 uint64_t Node::IdOf(const Session& session) const { return session.id(); }
 
-absl::Status Node::BeginKeep(Session& session) { return session.BeginKeep(); }
+absl::Status Node::BeginKeep(Session& session) {
+  GEMMD_RETURN_IF_ERROR(session.BeginKeep());
+  MutexLock lock(impl_->mutex);
+  impl_->unkept.erase(session.id());
+  return absl::OkStatus();
+}
 
 void Node::EndKeep(const std::shared_ptr<Session>& session) {
   const bool last = session->EndKeep();
@@ -199,6 +224,10 @@ void Node::EndKeep(const std::shared_ptr<Session>& session) {
 
 void Node::EndSession(const std::shared_ptr<Session>& session, absl::string_view why) {
   impl_->EndSession(session, why);
+}
+
+void Node::EndSessions(absl::string_view why) {
+  for (const std::shared_ptr<Session>& session : impl_->sessions()) impl_->EndSession(session, why);
 }
 
 std::vector<SessionInfo> Node::ListSessions() const {

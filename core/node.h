@@ -40,6 +40,8 @@ class Node {
   NodeStatus Status() const;
 
   // -- sessions --
+  // ResourceExhausted QUOTA beyond max_sessions, and for a stream session beyond a quarter of that
+  // which nobody keeps yet: those who open and never keep leave room for everybody else.
   absl::StatusOr<std::shared_ptr<Session>> OpenSession(const SessionIdentity& identity);
   // Unauthenticated UNKNOWN_SESSION; Unavailable DRAINING while the node drains, which ends sessions.
   absl::StatusOr<std::shared_ptr<Session>> FindSession(absl::string_view token) const;
@@ -52,6 +54,7 @@ class Node {
   // regions and layers. Returns at once; everything is released within 2 seconds unless a device
   // call hangs.
   void EndSession(const std::shared_ptr<Session>& session, absl::string_view why);
+  void EndSessions(absl::string_view why);  // all of them
   std::vector<SessionInfo> ListSessions() const;
 
   // -- regions --

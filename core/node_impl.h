@@ -7,6 +7,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -39,6 +40,8 @@ class Node::Impl {
 
   std::vector<std::shared_ptr<Session>> sessions() const;
   void EndSession(const std::shared_ptr<Session>& session, absl::string_view why);
+  // ResourceExhausted QUOTA, or OK: there is room for one more session of that kind.
+  absl::Status CheckRoom(bool stream) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   // Memory of one argument, held until the request is done.
   struct Argument {
@@ -76,6 +79,7 @@ class Node::Impl {
   bool stopping ABSL_GUARDED_BY(mutex) = false;
   uint64_t opened ABSL_GUARDED_BY(mutex) = 0;  // sessions since the start
   std::map<std::string, std::shared_ptr<Session>> by_token ABSL_GUARDED_BY(mutex);
+  std::set<uint64_t> unkept ABSL_GUARDED_BY(mutex);  // stream sessions that no stream kept yet
   std::thread watcher;
 };
 

@@ -238,13 +238,14 @@ StopFunction StopWhenGone(const std::shared_ptr<Session>& session, absl::Time de
                           std::function<bool()> cancelled) {
   return [owner = std::weak_ptr<Session>(session), deadline,
           cancelled = std::move(cancelled)]() -> absl::Status {
-    if (cancelled && cancelled()) {
-      return Error(absl::StatusCode::kCancelled, "CANCELLED", "the client gave up while it ran");
-    }
+    // First: the daemon closes the connections of sessions that it ended, which cancels their calls.
     const std::shared_ptr<Session> alive = owner.lock();
     if (alive == nullptr || alive->ended()) {
       return Error(absl::StatusCode::kAborted, "SESSION_ENDED",
                    "the session ended while the request ran");
+    }
+    if (cancelled && cancelled()) {
+      return Error(absl::StatusCode::kCancelled, "CANCELLED", "the client gave up while it ran");
     }
     if (absl::Now() < deadline) return absl::OkStatus();
     return Error(absl::StatusCode::kDeadlineExceeded, "DEADLINE",

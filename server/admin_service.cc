@@ -9,6 +9,7 @@
 #include "server/convert.h"
 #include "server/convert_errors.h"
 #include "server/kernel_admin.h"
+#include "server/listing.h"
 #include "server/services.h"
 #include "server/settings.h"
 #include "server/status.h"
@@ -33,17 +34,16 @@ class AdminService final : public v1::AdminService::CallbackService {
   grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext* call,
                                          const v1::ListSessionsRequest*,
                                          v1::ListSessionsResponse* response) override {
-    for (const SessionInfo& session : context_.node->ListSessions()) {
-      *response->add_sessions() = ToProto(session);
-    }
+    response->set_truncated(
+        FillList(context_.node->ListSessions(), kMaxListedSessions, *response->mutable_sessions()));
     return Reply(call, absl::OkStatus());
   }
 
   grpc::ServerUnaryReactor* ListAllLayers(grpc::CallbackServerContext* call,
                                           const v1::ListAllLayersRequest*,
                                           v1::ListAllLayersResponse* response) override {
-    for (const LayerInfo& layer : context_.node->ListAllLayers())
-      *response->add_layers() = ToProto(layer);
+    response->set_truncated(
+        FillList(context_.node->ListAllLayers(), kMaxListedLayers, *response->mutable_layers()));
     return Reply(call, absl::OkStatus());
   }
 

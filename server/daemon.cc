@@ -24,9 +24,12 @@ namespace {
 // Clients that are busy get this long to meet DRAINING, which says when to come back. A call that
 // comes later finds its connection closed.
 constexpr absl::Duration kLastCallGrace = absl::Milliseconds(100);
-// KeepSession streams get this long to carry their last answer, connections this long to close.
+// KeepSession streams get this long to carry their last answer, connections this long to close. All
+// graces together stay below that of run.cc.
 constexpr absl::Duration kStreamGrace = absl::Milliseconds(200);
 constexpr absl::Duration kCloseGrace = absl::Milliseconds(500);
+// Requests that the drain's deadline cut off get this long to stop and to carry their answer.
+constexpr absl::Duration kAnswerGrace = absl::Milliseconds(1500);
 // What still runs then, a kernel for example, is cancelled after this.
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
 
@@ -52,6 +55,7 @@ LogCounts CountLog() {
 Daemon::Daemon(LoadedConfig config, std::function<void(absl::Duration)> request_drain)
     : config_(std::move(config)), log_level_(config_.config.log_level) {
   context_.config = &config_;
+  context_.open_calls = &open_calls_;
   context_.log_level = &log_level_;
   context_.started = absl::Now();
   context_.request_drain = std::move(request_drain);
@@ -154,6 +158,15 @@ absl::Status Daemon::Tick() {
   return absl::OkStatus();
 }
 
+void Daemon::EndSessions() {
+  session_socket_.reset();  // ends its sessions
+  keep_streams_->FinishAll(absl::Now() + kStreamGrace);
+  node_->EndSessions("close");  // streams that take no last answer, sessions without one
+  if (!open_calls_.FinishAll(absl::Now() + kAnswerGrace)) {
+    LogWarn("calls are cut off before they are answered");
+  }
+}
+
 void Daemon::Stop(absl::Time deadline) {
   NodeStatus status = node_->Status();
   status.draining = true;
@@ -165,8 +178,7 @@ void Daemon::Stop(absl::Time deadline) {
   if (!drained.ok()) LogWarn("drain ended early", {{"error", std::string(drained.message())}});
   context_.kernels->Close();  // nobody needs what still compiles
   if (status.sessions > 0) absl::SleepFor(kLastCallGrace);
-  session_socket_.reset();  // ends its sessions
-  keep_streams_->FinishAll(absl::Now() + kStreamGrace);
+  EndSessions();
   if (!CloseConnections(config().socket, absl::Now() + kCloseGrace)) {
     LogWarn("connections are left; calls that still come get CANCELLED");
   }

@@ -1,7 +1,8 @@
 // What    The daemon: everything it consists of, in the order in which it starts and stops.
 //           start  locks, cache directory, devices, node, metrics, session socket, gRPC
 //           drain  health NOT_SERVING -> tell KeepSession streams -> finish requests -> end
-//           sessions -> close connections, remove sockets -> stop gRPC -> release memory
+//           sessions -> write answers -> close connections, remove sockets -> stop gRPC ->
+//           release memory
 // States  STARTING -> SERVING -> DRAINING -> STOPPED
 // Errors  Start: reasons of exit_codes.h; nothing stays behind, no socket file either.
 // Threads Start, Stop and destruction on one thread; Tick beside them.
@@ -48,6 +49,8 @@ class Daemon {
   absl::Status OpenNode();
   absl::Status StartMetrics();
   absl::Status StartServing();
+  // Everything is answered, at last with SESSION_ENDED or DRAINING, before connections close.
+  void EndSessions();
 
   const LoadedConfig config_;
   std::vector<InstanceLock> locks_;
@@ -55,6 +58,7 @@ class Daemon {
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<Node> node_;
   std::unique_ptr<KeepStreams> keep_streams_;
+  OpenCalls open_calls_;
   ServiceContext context_;
   std::unique_ptr<MetricsEndpoint> endpoint_;
   std::unique_ptr<SessionSocket> session_socket_;

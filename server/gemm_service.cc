@@ -9,13 +9,22 @@
 namespace gemmd {
 namespace {
 
+// A call that the node answers; a drain waits for it.
+class RequestCall : public DeferredCall {
+ public:
+  explicit RequestCall(OpenCalls* calls) : lease_(calls) {}
+
+ private:
+  const OpenCalls::Lease lease_;
+};
+
 class GemmService final : public v1::GemmService::CallbackService {
  public:
   explicit GemmService(const ServiceContext* context) : context_(*context) {}
 
   grpc::ServerUnaryReactor* Gemm(grpc::CallbackServerContext* call, const v1::GemmRequest* request,
                                  v1::GemmResponse* response) override {
-    auto* answer = new DeferredCall;
+    auto* answer = new RequestCall(context_.open_calls);
     const absl::StatusOr<std::shared_ptr<Session>> session = context_.SessionOf(*call);
     if (!session.ok()) return Failed(answer, session.status());
     const absl::StatusOr<GemmRequest> converted = FromProto(*request);
@@ -30,7 +39,7 @@ class GemmService final : public v1::GemmService::CallbackService {
 
   grpc::ServerUnaryReactor* Moe(grpc::CallbackServerContext* call, const v1::MoeRequest* request,
                                 v1::MoeResponse* response) override {
-    auto* answer = new DeferredCall;
+    auto* answer = new RequestCall(context_.open_calls);
     const absl::StatusOr<std::shared_ptr<Session>> session = context_.SessionOf(*call);
     if (!session.ok()) return Failed(answer, session.status());
     const absl::StatusOr<MoeRequest> converted = FromProto(*request);

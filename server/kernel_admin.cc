@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/activity.h"
 #include "core/prewarm.h"
 #include "server/convert_errors.h"
 #include "server/convert_kernels.h"
@@ -69,6 +70,10 @@ grpc::ServerWriteReactor<v1::PrewarmProgress>* KernelAdmin::Prewarm(
   auto* stream = new PrewarmStream;
   if (!allowed.ok()) {
     stream->Complete(allowed);
+    return stream;
+  }
+  if (context_.node->Status().draining) {
+    stream->Complete(context_.Refuse(Draining()));
     return stream;
   }
   absl::StatusOr<PrewarmJob> job = FromProto(request);

@@ -3,6 +3,7 @@
 #include "gemmd/v1/layer.grpc.pb.h"
 #include "server/convert.h"
 #include "server/convert_errors.h"
+#include "server/listing.h"
 #include "server/logging.h"
 #include "server/register_stream.h"
 #include "server/services.h"
@@ -12,7 +13,6 @@ namespace {
 
 constexpr int64_t kDefaultRows[] = {1, 16, 256, 4096};
 constexpr int kMaxExplained = 1024;
-constexpr int kMaxListed = 2048;  // of at most about 1500 bytes each
 
 class LayerService final : public v1::LayerService::CallbackService {
  public:
@@ -20,7 +20,7 @@ class LayerService final : public v1::LayerService::CallbackService {
 
   grpc::ServerWriteReactor<v1::RegisterLayerProgress>* RegisterLayer(
       grpc::CallbackServerContext* call, const v1::RegisterLayerRequest* request) override {
-    auto* stream = new RegisterStream;
+    auto* stream = new RegisterStream(context_.open_calls);
     const absl::StatusOr<std::shared_ptr<Session>> session = context_.SessionOf(*call);
     if (!session.ok()) {
       stream->Complete(session.status());
@@ -59,13 +59,8 @@ class LayerService final : public v1::LayerService::CallbackService {
                                        v1::ListLayersResponse* response) override {
     const auto session = context_.SessionOf(*call);
     if (session.ok()) {
-      for (const LayerInfo& layer : context_.node->ListLayers(**session)) {
-        if (response->layers_size() == kMaxListed) {
-          response->set_truncated(true);
-          break;
-        }
-        *response->add_layers() = ToProto(layer);
-      }
+      response->set_truncated(FillList(context_.node->ListLayers(**session), kMaxListedLayers,
+                                       *response->mutable_layers()));
     }
     return Reply(call, session.status());
   }

@@ -1,4 +1,6 @@
 // gemmd: the daemon. See gemmd --help.
+#include <malloc.h>
+
 #include <iostream>
 #include <string>
 
@@ -13,10 +15,17 @@ namespace {
 // Not for people: the daemon starts itself with this flag, as a process that may crash.
 constexpr char kCompileHelperFlag[] = "--compile_helper";
 
+// Large buffers go back to the system when they are freed, instead of staying in one arena a thread.
+void LimitKeptMemory() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  mallopt(M_ARENA_MAX, 8);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc == 2 && std::string(argv[1]) == kCompileHelperFlag) return gemmd::RunCompileHelper();
+  LimitKeptMemory();
   const gemmd::CommandLine command = gemmd::ParseCommandLine(argc, argv);
   auto config = gemmd::LoadConfig(command.values, gemmd::SystemEnvironment());
   if (!config.ok()) {

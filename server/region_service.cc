@@ -2,12 +2,11 @@
 #include "gemmd/v1/region.grpc.pb.h"
 #include "server/convert.h"
 #include "server/convert_errors.h"
+#include "server/listing.h"
 #include "server/services.h"
 
 namespace gemmd {
 namespace {
-
-constexpr int kMaxListed = 4096;  // of at most about 400 bytes each
 
 class RegionService final : public v1::RegionService::CallbackService {
  public:
@@ -30,13 +29,8 @@ class RegionService final : public v1::RegionService::CallbackService {
                                         v1::ListRegionsResponse* response) override {
     const auto session = context_.SessionOf(*call);
     if (session.ok()) {
-      for (const RegionInfo& region : context_.node->ListRegions(**session)) {
-        if (response->regions_size() == kMaxListed) {
-          response->set_truncated(true);
-          break;
-        }
-        *response->add_regions() = ToProto(region);
-      }
+      response->set_truncated(FillList(context_.node->ListRegions(**session), kMaxListedRegions,
+                                       *response->mutable_regions()));
     }
     return Reply(call, session.status());
   }

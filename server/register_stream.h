@@ -13,11 +13,14 @@
 #include "core/node.h"
 #include "gemmd/v1/layer.pb.h"
 #include "kernels/base/mutex.h"
+#include "server/open_calls.h"
 
 namespace gemmd {
 
 class RegisterStream : public grpc::ServerWriteReactor<v1::RegisterLayerProgress> {
  public:
+  explicit RegisterStream(OpenCalls* calls) : lease_(calls) {}
+
   bool Report(const LayerProgress& progress);  // false: the client has gone
   void Complete(absl::StatusOr<LayerInfo> layer);
 
@@ -28,6 +31,7 @@ class RegisterStream : public grpc::ServerWriteReactor<v1::RegisterLayerProgress
  private:
   void Step(std::optional<absl::StatusOr<LayerInfo>> completed = std::nullopt);
 
+  const OpenCalls::Lease lease_;
   v1::RegisterLayerProgress message_;  // being written
   Mutex mutex_;
   std::optional<v1::RegisterLayerProgress> next_ ABSL_GUARDED_BY(mutex_);

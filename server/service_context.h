@@ -21,6 +21,7 @@
 #include "server/log_level_control.h"
 #include "server/metrics/endpoint.h"
 #include "server/metrics/metrics.h"
+#include "server/open_calls.h"
 
 namespace gemmd {
 
@@ -33,6 +34,7 @@ struct ServiceContext {
   Node* node = nullptr;
   Metrics* metrics = nullptr;
   KeepStreams* keep_streams = nullptr;
+  OpenCalls* open_calls = nullptr;
   LogLevelControl* log_level = nullptr;
   const LoadedConfig* config = nullptr;
   std::shared_ptr<KernelStore> kernels;

@@ -3,6 +3,7 @@
 #include <deque>
 #include <utility>
 
+#include "core/activity.h"
 #include "kernels/base/mutex.h"
 #include "server/convert.h"
 #include "server/convert_errors.h"
@@ -31,12 +32,26 @@ void LogFailure(const absl::Status& status) {
                              {"held_back", held_back}});
 }
 
-class SubmitStream : public Reactor {
+class SubmitStream : public Reactor, public OpenCalls::Stream {
  public:
   SubmitStream(const ServiceContext* context, std::shared_ptr<Session> session, absl::Time deadline)
-      : context_(*context), session_(std::move(session)), deadline_(deadline) {}
+      : context_(*context),
+        session_(std::move(session)),
+        deadline_(deadline),
+        lease_(context->open_calls) {}
 
-  void Start() { Step(); }
+  void Start() {
+    Step();
+    context_.open_calls->Add(this);
+  }
+
+  void End() override {
+    {
+      MutexLock lock(mutex_);
+      ending_ = true;
+    }
+    Step();
+  }
 
   void OnReadDone(bool ok) override {
     if (ok) Dispatch();
@@ -59,7 +74,10 @@ class SubmitStream : public Reactor {
   }
 
   void OnCancel() override { *cancelled_ = true; }
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    context_.open_calls->Remove(this);
+    delete this;
+  }
 
  private:
   // One request, from its arrival until its answer is written.
@@ -68,11 +86,13 @@ class SubmitStream : public Reactor {
     bool answered = false;
   };
 
-  // Queues the request just read. Its answer may come before this returns.
+  // Queues the request just read, unless the stream has finished meanwhile. Its answer may come before
+  // this returns.
   void Dispatch() {
     Slot* slot = nullptr;
     {
       MutexLock lock(mutex_);
+      if (finished_) return;
       slots_.push_back(std::make_unique<Slot>());
       slot = slots_.back().get();
     }
@@ -119,10 +139,12 @@ class SubmitStream : public Reactor {
   }
 
   // Starts what can start, after marking `answered`. Each operation is claimed under the lock and begun
-  // outside it; Finish is claimed only when nothing else is in flight, so it is the last. A caller that is
-  // no reaction must not touch `this` afterwards: the stream may be gone.
+  // outside it; Finish is the last: nothing else is in flight then, or a read whose request is dropped. A
+  // caller that is no reaction must not touch `this` afterwards: the stream may be gone. So it claims no
+  // read either, which Finish would not wait for.
   void Step(Slot* answered = nullptr) {
     bool read = false, finish = false;
+    grpc::Status status;
     const v1::SubmitResponse* write = nullptr;
     {
       MutexLock lock(mutex_);
@@ -133,17 +155,29 @@ class SubmitStream : public Reactor {
         writing_ = true;
         write = &slots_.front()->response;
       }
-      if (!reading_ && !reads_done_ && slots_.size() < kMaxInFlight) reading_ = read = true;
-      if (reads_done_ && !writing_ && slots_.empty() && !finished_) finished_ = finish = true;
+      const bool reads_on = !reads_done_ && !ending_ && !broken_;
+      const bool may_read = reads_on && !reading_ && slots_.size() < kMaxInFlight;
+      if (may_read && answered == nullptr) reading_ = read = true;
+      if (!reads_on && !writing_ && slots_.empty() && !finished_) {
+        finished_ = finish = true;
+        status = FinalStatus();
+      }
     }
     if (write != nullptr) StartWrite(write);
     if (read) StartRead(&request_);
-    if (finish) Finish(*cancelled_ ? grpc::Status::CANCELLED : grpc::Status::OK);
+    if (finish) Finish(status);
+  }
+
+  // OK for a client that closed its side before the drain did.
+  grpc::Status FinalStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (*cancelled_ || broken_) return grpc::Status::CANCELLED;
+    return reads_done_ ? grpc::Status::OK : ToGrpcStatus(Draining());
   }
 
   const ServiceContext& context_;
   const std::shared_ptr<Session> session_;
   const absl::Time deadline_;
+  const OpenCalls::Lease lease_;
   const CancelFlag cancelled_ = MakeCancelFlag();
   v1::SubmitRequest request_;  // touched by the read in flight, then by Dispatch
   Mutex mutex_;
@@ -152,6 +186,7 @@ class SubmitStream : public Reactor {
   bool reads_done_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;  // the client no longer takes answers
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;  // the daemon reads no more requests
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -1,8 +1,8 @@
 // What    The Submit stream: requests are queued as they arrive, executed in order, answered in
 //         order. At most kMaxInFlight are unanswered: then the stream stops reading, and gRPC's
 //         flow control stops the client. An error answers its request; the stream goes on.
-// Threads See services.h. The stream finishes when the client has closed its side and everything is
-//         answered.
+// Threads See services.h. The stream finishes when the client has closed its side, or a drain has
+//         ended it (then Unavailable DRAINING), and everything that was read is answered.
 #ifndef GEMMD_SERVER_SUBMIT_STREAM_H_
 #define GEMMD_SERVER_SUBMIT_STREAM_H_
 

@@ -85,6 +85,11 @@ Row Summarize(const std::string& mode, int64_t m, int64_t depth, Sample sample) 
   return row;
 }
 
+// Warm-up requests may take a tenth of a measurement's time.
+bool WarmedUp(const Limits& limits, Clock::time_point begin, int64_t requests) {
+  return requests >= limits.warmup || MicrosecondsSince(begin) >= limits.seconds * 1e5;
+}
+
 bool Enough(const Limits& limits, Clock::time_point begin, size_t requests) {
   return MicrosecondsSince(begin) >= limits.seconds * 1e6 ||
          (limits.most_requests > 0 && requests >= static_cast<size_t>(limits.most_requests));
@@ -92,7 +97,10 @@ bool Enough(const Limits& limits, Clock::time_point begin, size_t requests) {
 
 absl::StatusOr<Sample> Unary(const client::Session& session, const client::Gemm& gemm,
                              const Limits& limits) {
-  for (int64_t i = 0; i < limits.warmup; ++i) GEMMD_RETURN_IF_ERROR(session.Run(gemm).status());
+  const auto warmup = Clock::now();
+  for (int64_t i = 0; !WarmedUp(limits, warmup, i); ++i) {
+    GEMMD_RETURN_IF_ERROR(session.Run(gemm).status());
+  }
   Sample sample;
   const auto begin = Clock::now();
   while (!Enough(limits, begin, sample.latency_us.size())) {
@@ -125,7 +133,8 @@ absl::StatusOr<Sample> Pipelined(const client::Session& session, const client::G
     starts.push_back(Clock::now());
     return submitter.Submit(tag++, gemm);
   };
-  for (int64_t i = 0; i < limits.warmup; ++i) {
+  const auto warmup = Clock::now();
+  for (int64_t i = 0; !WarmedUp(limits, warmup, i); ++i) {
     GEMMD_RETURN_IF_ERROR(submit());
     GEMMD_RETURN_IF_ERROR(TakeAnswer(submitter, starts, nullptr).status());
   }

@@ -63,6 +63,10 @@ absl::StatusOr<int> Show(const Context& context, const Arguments& arguments,
   if (response.kernels().empty()) {
     return absl::NotFoundError(absl::StrCat("no kernel's key starts with ", key));
   }
+  if (response.matching() > 1) {
+    return BadArgument(absl::StrCat(response.matching(), " kernels' keys start with '", key,
+                                    "': write more of it"));
+  }
   for (const v1::CachedKernel& kernel : response.kernels()) {
     if (context.json) {
       context.PrintJson(ToJson(kernel));
@@ -100,6 +104,9 @@ absl::StatusOr<int> Purge(const Context& context, const Arguments& arguments,
   v1::PurgeCacheRequest request;
   *request.mutable_filter() = FilterOf(arguments);
   request.set_everything(arguments.Has("all"));
+  if (request.filter().ByteSizeLong() == 0 && !request.everything()) {
+    return BadArgument("purge removes what --key, --arch or --other-compilers name, or --all");
+  }
   GEMMD_ASSIGN_OR_RETURN(const v1::PurgeCacheResponse response, admin.PurgeCache(request));
   if (context.json) {
     context.PrintJson(ToJson(response));
@@ -178,6 +185,11 @@ absl::StatusOr<int> RunCache(const Context& context, const Arguments& arguments)
   const std::string name = arguments.positional().empty() ? "list" : arguments.positional()[0];
   for (const auto& [known, action] : kActions) {
     if (name != known) continue;
+    const bool takes_operand = name == "show" || name == "export" || name == "import";
+    if (arguments.positional().size() > (takes_operand ? 2u : 1u)) {
+      return BadArgument(
+          absl::StrCat("'", arguments.positional().back(), "' is one word too many"));
+    }
     GEMMD_ASSIGN_OR_RETURN(const client::Admin admin, context.OpenAdmin());
     return action(context, arguments, admin);
   }

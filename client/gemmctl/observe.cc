@@ -84,6 +84,7 @@ absl::StatusOr<int> RunLayers(const Context& context, const Arguments&) {
                BytesText(layer.bytes()), absl::StrCat(layer.references()), layer.state()});
   }
   context.Print(table.Text());
+  if (response.truncated()) context.Print("... and more: the daemon lists no more at once\n");
   return kDone;
 }
 
@@ -107,6 +108,7 @@ absl::StatusOr<int> RunSessions(const Context& context, const Arguments&) {
                absl::StrCat(session.queued()), AgeText(session.age_seconds())});
   }
   context.Print(table.Text());
+  if (response.truncated()) context.Print("... and more: the daemon lists no more at once\n");
   return kDone;
 }
 
@@ -150,7 +152,7 @@ absl::StatusOr<int> WaitForExit(const Context& context, const client::Admin& adm
 }
 
 absl::StatusOr<int> RunDrain(const Context& context, const Arguments& arguments) {
-  GEMMD_ASSIGN_OR_RETURN(const int64_t seconds, arguments.Integer("deadline", 0, 86400));
+  GEMMD_ASSIGN_OR_RETURN(const int64_t seconds, arguments.Integer("deadline", 0, 3600));
   GEMMD_ASSIGN_OR_RETURN(const client::Admin admin, context.OpenAdmin());
   GEMMD_RETURN_IF_ERROR(admin.Drain(absl::Seconds(seconds)));
   if (context.json) {
@@ -231,7 +233,7 @@ Command DrainCommand() {
               "  New sessions, layers and requests are refused, queued requests finish, then the "
               "daemon exits.",
           .options = {{"deadline", 0, "SECONDS", "0",
-                       "how long work may take; 0 = the daemon's own setting"},
+                       "how long work may take, up to 3600; 0 = the daemon's own setting"},
                       {"wait", 0, "", "", "return when the daemon has stopped"}},
           .examples = "  gemmctl drain --wait",
           .run = RunDrain};

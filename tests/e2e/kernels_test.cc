@@ -70,7 +70,9 @@ TEST_F(KernelsTest, AManifestRepeatsAPrewarmAndABundleCarriesIt) {
       0);
   const uint64_t kernels = Kernels();
   EXPECT_EQ(Gemmctl({"cache", "export", bundle}).code, 0);
-  EXPECT_EQ(Gemmctl({"cache", "purge"}).code, 1) << "says what it wants to be told";
+  EXPECT_EQ(Gemmctl({"cache", "purge"}).code, 2) << "says what it wants to be told";
+  EXPECT_EQ(Gemmctl({"cache", "list", "more"}).code, 2);
+  EXPECT_EQ(Gemmctl({"cache", "show", ""}).code, 2) << "several kernels";
   EXPECT_EQ(Gemmctl({"cache", "purge", "--all"}).code, 0);
   EXPECT_EQ(Kernels(), 0u);
   EXPECT_EQ(Gemmctl({"cache", "import", bundle}).code, 0);

@@ -37,7 +37,9 @@ TEST_F(DrainTest, FinishesInTimeAlthoughStreamsStayOpen) {
   EXPECT_EQ(state.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
   EXPECT_FALSE(keep->Read(&event));
   EXPECT_EQ(keep->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_EQ(submit->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  const grpc::Status submitted = submit->Finish();
+  EXPECT_EQ(submitted.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(ReasonOf(submitted), "DRAINING");
   stopper.join();
   EXPECT_LT(absl::Now() - start, absl::Seconds(3));
   daemon_.reset();
@@ -209,6 +211,100 @@ TEST_F(DrainTest, RequestsInFlightAreAnswered) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(other, 0);
   EXPECT_EQ(draining, 4);
+}
+
+// A session with more work than a drain waits for: single calls and a stream.
+class DrainDeadlineTest : public DrainTest {
+ protected:
+  static constexpr int kSingle = 20, kStreamed = 10;
+
+  void SetUp() override {
+    DrainTest::SetUp();
+    token_ = OpenBySocket();
+    gemm_ = MakeGemm(token_, RegisterLayer(token_).layer_id(), 100000);
+    for (int i = 0; i < kSingle; ++i) {
+      threads_.emplace_back([this, i] {
+        v1::GemmResponse response;
+        single_[i] = gemms_->Gemm(Context(token_).get(), gemm_, &response);
+      });
+    }
+    stream_context_ = Context(token_);
+    stream_ = gemms_->Submit(stream_context_.get());
+    v1::SubmitRequest request;
+    *request.mutable_gemm() = gemm_;
+    for (int i = 0; i < kStreamed; ++i) ASSERT_TRUE(stream_->Write(request));
+  }
+  void TearDown() override {
+    for (std::thread& thread : threads_) thread.join();
+    DrainTest::TearDown();
+  }
+
+  // Stops the daemon at once, in the middle of the requests.
+  void StopInTheMiddle() {
+    while (daemon_->node().ListSessions()[0].requests < kSingle + kStreamed) {
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    daemon_->Stop(absl::Now());
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+  // Reads one answer of the stream, which must be there; whether the deadline cut its request off.
+  bool ReadCutOff() {
+    v1::SubmitResponse response;
+    EXPECT_TRUE(stream_->Read(&response));
+    if (response.code() == 0) return false;
+    EXPECT_EQ(response.reason(), "SESSION_ENDED") << response.code() << " " << response.message();
+    return true;
+  }
+
+  std::string token_;
+  v1::GemmRequest gemm_;
+  std::vector<std::thread> threads_;
+  grpc::Status single_[kSingle];
+  std::unique_ptr<grpc::ClientContext> stream_context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::SubmitRequest, v1::SubmitResponse>> stream_;
+};
+
+TEST_F(DrainDeadlineTest, WhatItCutsOffSaysSo) {
+  StopInTheMiddle();
+  int cut_off = 0;
+  for (const grpc::Status& status : single_) {
+    if (status.ok()) continue;
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::ABORTED);
+    EXPECT_EQ(ReasonOf(status), "SESSION_ENDED") << status.error_message();
+    ++cut_off;
+  }
+  for (int i = 0; i < kStreamed; ++i) cut_off += ReadCutOff() ? 1 : 0;
+  EXPECT_GT(cut_off, 0) << "the requests were too short";
+  v1::SubmitResponse response;
+  EXPECT_FALSE(stream_->Read(&response));
+  const grpc::Status ended = stream_->Finish();
+  EXPECT_EQ(ended.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(ReasonOf(ended), "DRAINING") << ended.error_message();
+}
+
+TEST_F(DrainDeadlineTest, AStreamThatItsClientClosedEndsOk) {
+  stream_->WritesDone();
+  StopInTheMiddle();
+  for (int i = 0; i < kStreamed; ++i) ReadCutOff();
+  v1::SubmitResponse response;
+  EXPECT_FALSE(stream_->Read(&response));
+  const grpc::Status ended = stream_->Finish();
+  EXPECT_TRUE(ended.ok()) << ended.error_message();
+}
+
+TEST_F(DrainTest, PrewarmIsRefused) {
+  const std::string token = OpenBySocket();
+  ASSERT_TRUE(daemon_->node().Drain(absl::Now() + absl::Seconds(1)).ok());
+  const auto context = Context(token);
+  v1::PrewarmRequest request;
+  request.set_architecture("sm_80");
+  const auto reader = admin_->Prewarm(context.get(), request);
+  v1::PrewarmProgress progress;
+  EXPECT_FALSE(reader->Read(&progress));
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(ReasonOf(status), "DRAINING");
 }
 
 TEST_F(DrainTest, ANewDaemonTakesOverThePath) {

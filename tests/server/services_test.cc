@@ -223,6 +223,10 @@ TEST_F(ServicesTest, AListOfLayersFitsInOneMessageAndSaysWhenItIsCut) {
   ASSERT_TRUE(layers_->ListLayers(Context(token).get(), {}, &list).ok());
   EXPECT_EQ(list.layers_size(), kListed);
   EXPECT_TRUE(list.truncated());
+  v1::ListAllLayersResponse all;
+  ASSERT_TRUE(admin_->ListAllLayers(Context("").get(), {}, &all).ok());
+  EXPECT_EQ(all.layers_size(), kListed);
+  EXPECT_TRUE(all.truncated());
   ASSERT_EQ(ids.size(), kListed + 1u);
   for (const v1::LayerInfo& layer : list.layers()) EXPECT_EQ(ids.erase(layer.layer_id()), 1u);
   v1::GetLayerRequest unlisted;

@@ -270,6 +270,25 @@ TEST_F(SessionSocketTest, SurvivesAStormOfConnections) {
   EXPECT_EQ(daemon_->node().Status().sessions, 1);
 }
 
+TEST_F(SessionSocketTest, SessionsOpenedByRpcAndNotKeptLeaveRoomForTheSocket) {
+  StartDaemon({{"max_sessions", "8"}});
+  v1::OpenSessionResponse opened;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(sessions_->OpenSession(Context("").get(), {}, &opened).ok());
+  }
+  const grpc::Status refused = sessions_->OpenSession(Context("").get(), {}, &opened);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(ReasonOf(refused), "QUOTA");
+  EXPECT_FALSE(OpenBySocket().empty());
+  const auto context = Context(opened.token());
+  const auto keep = sessions_->KeepSession(context.get());
+  v1::SessionEvent event;
+  ASSERT_TRUE(keep->Read(&event));
+  EXPECT_TRUE(sessions_->OpenSession(Context("").get(), {}, &opened).ok());
+  keep->WritesDone();
+  keep->Finish();
+}
+
 TEST_F(SessionSocketTest, SessionsBeyondTheLimitAreRefused) {
   StartDaemon({{"max_sessions", "2"}});
   SessionSocketClient one(directory_ / "s.sock"), two(directory_ / "s.sock"),

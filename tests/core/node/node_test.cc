@@ -1,6 +1,8 @@
 // What clients may and may not do. Ends and faults: node_end_test.cc; many threads: node_stress_test.cc.
 #include "core/node.h"
 
+#include <gmock/gmock.h>
+
 #include "absl/strings/str_cat.h"
 #include "tests/core/node/node_fixture.h"
 
@@ -165,6 +167,29 @@ TEST_F(NodeTest, QuotasAnswerResourceExhausted) {
   EXPECT_TRUE(first->Wait().ok());
   EXPECT_TRUE(second->Wait().ok());
   EXPECT_TRUE(client.Gemm().ok());
+}
+
+TEST_F(NodeTest, SessionsThatNobodyKeepsLeaveRoomForOthers) {
+  NodeOptions options;
+  options.max_sessions = 8;
+  Create(options);
+  const SessionIdentity by_rpc{"rpc", 0, 0, "stream"};
+  const auto first = node->OpenSession(by_rpc);
+  const auto second = node->OpenSession(by_rpc);
+  ASSERT_TRUE(first.ok() && second.ok());
+  const absl::Status refused = node->OpenSession(by_rpc).status();
+  EXPECT_EQ(ReasonOf(refused), "QUOTA");
+  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("the node has 2 sessions"));
+  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("KeepSession"));
+  Client by_socket(*node);
+  ASSERT_TRUE(node->BeginKeep(**first).ok());
+  EXPECT_TRUE(node->OpenSession(by_rpc).ok()) << "a kept session gives its place up";
+  EXPECT_EQ(ReasonOf(node->OpenSession(by_rpc).status()), "QUOTA");
+  node->EndSession(*second, "close");
+  EXPECT_TRUE(node->OpenSession(by_rpc).ok()) << "so does one that ended";
+  std::vector<Client> more;
+  while (node->Status().sessions < options.max_sessions) more.emplace_back(*node);
+  EXPECT_EQ(ReasonOf(node->OpenSession({"", 0, 0, "socket"}).status()), "QUOTA");
 }
 
 TEST_F(NodeTest, TicketsBelongToTheirSessionAndWorkOnce) {

@@ -181,7 +181,9 @@ TEST_F(KernelStoreTest, ListingReadsFactsOnlyAndVerifyingFindsDamageBehindThem) 
     file.seekp(-100, std::ios::end);
     file.put('?');
   }
-  for (const StoredKernel& kernel : *store->List({})) EXPECT_EQ(kernel.problem, "");
+  const absl::StatusOr<std::vector<StoredKernel>> listed = store->List({});
+  ASSERT_TRUE(listed.ok());
+  for (const StoredKernel& kernel : *listed) EXPECT_EQ(kernel.problem, "");
   const VerifyResult verified = *store->Verify();
   EXPECT_EQ(verified.checked, kernels);
   ASSERT_EQ(verified.dropped.size(), 1u);

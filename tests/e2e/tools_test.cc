@@ -94,8 +94,8 @@ class PythonTest : public ToolsTest {
   void SetUp() override {
     if (Start({python_, "-c", "import grpc, google.protobuf, numpy"})->Wait(absl::Minutes(1)) !=
         0) {
-      GTEST_SKIP() << python_ << " lacks grpc, google.protobuf or numpy: install python3-grpcio, "
-                   << "python3-protobuf and python3-numpy (deploy/install-deps does)";
+      FAIL() << python_ << " lacks grpc, google.protobuf or numpy: install python3-grpcio, "
+             << "python3-protobuf and python3-numpy (deploy/install-deps does)";
     }
   }
   const std::string python_ = Variable("GEMMD_E2E_PYTHON", "/usr/bin/python3");
@@ -103,8 +103,8 @@ class PythonTest : public ToolsTest {
 
 TEST_F(PythonTest, TheExampleOfTheReadmeRuns) {
   if (access("/usr/bin/protoc", X_OK) != 0 || access("/usr/bin/grpc_python_plugin", X_OK) != 0) {
-    GTEST_SKIP() << "no protoc or no grpc_python_plugin: install protobuf-compiler and "
-                 << "protobuf-compiler-grpc (deploy/install-deps does)";
+    FAIL() << "no protoc or no grpc_python_plugin: install protobuf-compiler and "
+           << "protobuf-compiler-grpc (deploy/install-deps does)";
   }
   auto example =
       Start({python_, Source() + "/tests/e2e/readme_example.py", "--root", Source(), "--socket",

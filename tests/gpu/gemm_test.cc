@@ -13,16 +13,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-QuantSpec Spec(const NumberFormat& weight, const NumberFormat& scale, int64_t block_n,
-               int64_t block_k) {
-  QuantSpec spec;
-  spec.weight = weight;
-  spec.scale = scale;
-  spec.scale_block_n = block_n;
-  spec.scale_block_k = block_k;
-  return spec;
-}
-
 std::vector<QuantSpec> SpecsOfEveryFormat() {
   std::vector<QuantSpec> specs;
   const std::vector<NumberFormat> scales = {kFloat16,    kBFloat16,   kFloat32,

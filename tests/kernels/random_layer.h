@@ -19,6 +19,16 @@ namespace gemmd::testing {
 
 using Random = std::mt19937_64;
 
+inline QuantSpec Spec(const NumberFormat& weight, const NumberFormat& scale, int64_t block_n,
+                      int64_t block_k) {
+  QuantSpec spec;
+  spec.weight = weight;
+  spec.scale = scale;
+  spec.scale_block_n = block_n;
+  spec.scale_block_k = block_k;
+  return spec;
+}
+
 inline double Uniform(Random& random, double low, double high) {
   return std::uniform_real_distribution<double>(low, high)(random);
 }

@@ -88,16 +88,6 @@ void ExpectRight(const SelfTestProblem& problem, double most) {
   EXPECT_GT(values.size(), 20u) << "elements tell each other apart";
 }
 
-QuantSpec Spec(const NumberFormat& weight, const NumberFormat& scale, int64_t block_n,
-               int64_t block_k) {
-  QuantSpec spec;
-  spec.weight = weight;
-  spec.scale = scale;
-  spec.scale_block_n = block_n;
-  spec.scale_block_k = block_k;
-  return spec;
-}
-
 std::vector<QuantSpec> GenericSpecs() {
   std::vector<QuantSpec> specs;
   for (int bits = 1; bits <= 8; ++bits) {

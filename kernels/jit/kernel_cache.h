@@ -24,7 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/jit/cache_stats.h"
-#include "kernels/jit/compile_queue.h"
+#include "kernels/jit/compile_request.h"
 #include "kernels/jit/compiler.h"
 #include "kernels/jit/disk_tier.h"
 #include "kernels/jit/kernel_memory.h"
@@ -42,16 +42,6 @@ struct KernelCacheOptions {
   int workers = 0;                                    // 0 = one per processor, at most 32
   size_t max_queued = 4096;
   const FileCalls* files = &SystemFileCalls();
-};
-
-enum class KernelOrigin : uint8_t { kMemory, kDisk, kCompiled };
-
-struct CompileRequest {
-  absl::Time deadline = absl::InfiniteFuture();
-  CompilePriority priority = CompilePriority::kClient;
-  // Asked now and then while the call waits.
-  std::function<bool()> cancelled = nullptr;
-  KernelOrigin* origin = nullptr;  // where the kernel came from
 };
 
 class KernelCache {

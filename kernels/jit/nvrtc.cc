@@ -49,13 +49,25 @@ std::string Fill(void* library, NvrtcTable& table) {
   int major = 0;
   int minor = 0;
   if (table.nvrtcVersion(&major, &minor) != NVRTC_SUCCESS) return "does not tell its version";
-  if (major * 100 + minor < 1208) {
+  table.version_number = major * 100 + minor;
+  if (table.version_number < 1208) {
     return absl::StrCat("is version ", major, ".", minor, ", gemmd needs 12.8 or later");
   }
   table.version = absl::StrCat(major, ".", minor);
   table.digest = LibraryDigest(reinterpret_cast<const void*>(table.nvrtcVersion));
   if (table.digest.empty()) return "cannot be told apart from other builds: its file is unreadable";
   return "";
+}
+
+// The compiler opens libnvrtc-builtins by its bare name when it first compiles, and has no run path: the
+// loader finds a copy that is loaded already. Without one beside the library, it searches.
+void LoadBuiltins(const NvrtcTable& table) {
+  Dl_info info = {};
+  if (dladdr(reinterpret_cast<const void*>(table.nvrtcVersion), &info) == 0) return;
+  const std::string folder = std::filesystem::path(info.dli_fname).parent_path();
+  if (folder.empty()) return;
+  const std::string path = absl::StrCat(folder, "/libnvrtc-builtins.so.", table.version);
+  (void)dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
 // Empty, or why `path` cannot be used.
@@ -67,6 +79,7 @@ std::string TryLoad(const std::string& path, NvrtcTable& table) {
   }
   const std::string problem = Fill(library, table);
   if (problem.empty()) {
+    LoadBuiltins(table);
     table.path = path;
     return "";
   }

@@ -1,7 +1,8 @@
 // What    Table of NVRTC functions, filled from the library at run time. Needs no GPU.
 //         GEMMD_NVRTC names it (a library file, or a folder that holds one), and nothing else is
 //         tried then. Otherwise libnvrtc.so.13, libnvrtc.so.12, libnvrtc.so, and the same names
-//         under CUDA_HOME/lib64 and /usr/local/cuda/lib64.
+//         under CUDA_HOME/lib64 and /usr/local/cuda/lib64. libnvrtc-builtins is taken from the
+//         folder of the library where it lies there, so that no search path has to name that folder.
 // Errors  Unavailable NVRTC_MISSING: the message lists what was tried and why each failed.
 // Threads LoadNvrtc is thread-safe; NVRTC itself compiles independent programs in parallel.
 #ifndef GEMMD_KERNELS_JIT_NVRTC_H_
@@ -34,7 +35,8 @@ struct NvrtcTable {
 #define GEMMD_DECLARE_NVRTC_FUNCTION(name) decltype(&::name) name = nullptr;
   GEMMD_NVRTC_FUNCTIONS(GEMMD_DECLARE_NVRTC_FUNCTION)
 #undef GEMMD_DECLARE_NVRTC_FUNCTION
-  std::string version;  // "13.0"; all that NVRTC tells, patch releases share it
+  std::string version;     // "13.0"; all that NVRTC tells, patch releases share it
+  int version_number = 0;  // 1300
   // Build id of the loaded library, or the SHA-256 of its file when it carries none. Tells patch
   // releases apart.
   std::string digest;

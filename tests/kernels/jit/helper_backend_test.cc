@@ -14,6 +14,7 @@ namespace gemmd::jit {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class HelperBackendTest : public ::testing::Test {
  protected:
@@ -44,6 +45,17 @@ TEST_F(HelperBackendTest, CompilesInAnotherProcess) {
   EXPECT_EQ((*kernel)->lowered_name, "Kernel");
   EXPECT_THAT((*kernel)->compiler, HasSubstr("13.7 "));
   EXPECT_EQ((*kernel)->key, KernelKey({"good", "Kernel", "sm_90a"}, (*kernel)->compiler));
+}
+
+TEST_F(HelperBackendTest, TheCompilersOwnCacheIsOffWhereThereIsOne) {
+  const auto log = [](const char* version) {
+    UseCompiler(version);
+    const auto kernel = Get(*Open(), "good");
+    return kernel.ok() ? (*kernel)->log : std::string(kernel.status().message());
+  };
+  EXPECT_THAT(log("12.8"), Not(HasSubstr("--no-cache")));
+  EXPECT_THAT(log("12.9"), HasSubstr("--no-cache"));
+  EXPECT_THAT(log("13.7"), HasSubstr("--no-cache"));
 }
 
 TEST_F(HelperBackendTest, CrashCostsThatKernelOnly) {

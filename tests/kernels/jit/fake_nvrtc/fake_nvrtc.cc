@@ -1,4 +1,5 @@
-// A compiler that does what a test's program says: CRASH, HANG, REJECT, or a "cubin" that echoes it.
+// A compiler that does what a test's program says: CRASH, HANG, REJECT, or a "cubin" that echoes it. Its log
+// is "the log" and the options it was given, a line each.
 // FAKE_NVRTC_VERSION (for example 12.9) is what it says it is; FAKE_NVRTC_NO_HANG lets HANG pass.
 // FAKE_NVRTC_DIR is a folder where two files say more, each by a text that programs have in them:
 //   hold    they wait as long as the file is there      reject  they are rejected
@@ -15,6 +16,7 @@
 
 struct _nvrtcProgram {
   std::string source;
+  std::string log = {};
 };
 
 namespace {
@@ -50,7 +52,9 @@ nvrtcResult nvrtcDestroyProgram(nvrtcProgram* program) {
   return NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcAddNameExpression(nvrtcProgram, const char*) { return NVRTC_SUCCESS; }
-nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
+nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int count, const char* const* options) {
+  program->log = "the log\n";
+  for (int i = 0; i < count; ++i) program->log += std::string(options[i]) + "\n";
   if (program->source == "CRASH") {
     signal(SIGSEGV, SIG_DFL);  // a sanitizer would catch it
     raise(SIGSEGV);
@@ -60,12 +64,12 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
   const bool rejects = program->source == "REJECT" || IsMeant(program->source, "reject");
   return rejects ? NVRTC_ERROR_COMPILATION : NVRTC_SUCCESS;
 }
-nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram, size_t* size) {
-  *size = sizeof("the log");
+nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram program, size_t* size) {
+  *size = program->log.size() + 1;
   return NVRTC_SUCCESS;
 }
-nvrtcResult nvrtcGetProgramLog(nvrtcProgram, char* log) {
-  std::memcpy(log, "the log", sizeof("the log"));
+nvrtcResult nvrtcGetProgramLog(nvrtcProgram program, char* log) {
+  std::memcpy(log, program->log.c_str(), program->log.size() + 1);
   return NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcGetLoweredName(nvrtcProgram, const char* expression, const char** name) {

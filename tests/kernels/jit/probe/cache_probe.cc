@@ -2,8 +2,10 @@
 //   cache_probe get DIRECTORY FACTOR   asks a KernelCache for a kernel and prints what it did
 //   cache_probe lock DIRECTORY KEY     takes the lock of KEY, prints "held", and waits to be killed
 //   cache_probe crash DIRECTORY STEP   publishes a kernel and kills itself at the STEPth step of it
+//   cache_probe builtins LIBRARY -     compiles with that NVRTC, prints which of its libraries it used
 // `cache_probe helper` is a compile helper.
 #include <fcntl.h>
+#include <link.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -79,6 +81,21 @@ int Crash(const char* directory, int step) {
   return (*cache)->GetOrCompile(ScaleKernel(2), absl::InfiniteFuture()).ok() ? 0 : 2;
 }
 
+int PrintNvrtcLibrary(dl_phdr_info* info, size_t, void*) {
+  if (std::string(info->dlpi_name).find("nvrtc") != std::string::npos) {
+    std::printf("%s\n", info->dlpi_name);
+  }
+  return 0;
+}
+
+int UseBuiltins(const char* library) {
+  const auto nvrtc = LoadNvrtcFrom({library});
+  if (!nvrtc.ok()) return 1;
+  if (!Compile(ScaleKernel(2), *nvrtc).ok()) return 2;
+  dl_iterate_phdr(&PrintNvrtcLibrary, nullptr);
+  return 0;
+}
+
 }  // namespace
 }  // namespace gemmd::jit
 
@@ -89,6 +106,7 @@ int main(int argc, char** argv) {
   }
   const std::string mode = argv[1];
   if (mode == "get") return gemmd::jit::Get(argv[2], std::atoi(argv[3]));
+  if (mode == "builtins") return gemmd::jit::UseBuiltins(argv[2]);
   if (mode == "crash") return gemmd::jit::Crash(argv[2], std::atoi(argv[3]));
   return gemmd::jit::HoldLock(argv[2], argv[3]);
 }

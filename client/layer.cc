@@ -28,6 +28,7 @@ v1::RegisterLayerRequest TensorsRequest(const LayerTensors& tensors, const std::
   request.set_name(name);
   v1::TensorSource* source = request.mutable_tensors();
   *source->mutable_spec() = tensors.spec;
+  if (tensors.encoding.has_format()) *source->mutable_encoding() = tensors.encoding;
   source->set_experts(tensors.experts);
   source->set_n(tensors.n);
   source->set_k(tensors.k);
@@ -38,6 +39,11 @@ v1::RegisterLayerRequest TensorsRequest(const LayerTensors& tensors, const std::
   AddBytes(tensors.group_index, &v1::TensorSource::mutable_group_index, request, regions);
   AddBytes(tensors.bias, &v1::TensorSource::mutable_bias, request, regions);
   AddBytes(tensors.activation_scale, &v1::TensorSource::mutable_activation_scale, request, regions);
+  AddBytes(tensors.input_scale, &v1::TensorSource::mutable_input_scale, request, regions);
+  AddBytes(tensors.activation_zero_point, &v1::TensorSource::mutable_activation_zero_point, request,
+           regions);
+  AddBytes(tensors.activation_global_scale, &v1::TensorSource::mutable_activation_global_scale,
+           request, regions);
   return request;
 }
 

@@ -39,6 +39,10 @@ struct LayerTensors {
   std::optional<RegionBytes> group_index;
   std::optional<RegionBytes> bias;
   std::optional<RegionBytes> activation_scale;
+  std::optional<RegionBytes> input_scale;
+  v1::ActivationEncoding encoding;  // without a format: spec says it all
+  std::optional<RegionBytes> activation_zero_point;
+  std::optional<RegionBytes> activation_global_scale;
 };
 
 class Layer {

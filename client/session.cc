@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/layer_slice.h"
 #include "client/rpc_status.h"
 #include "kernels/base/status.h"
 
@@ -60,11 +62,23 @@ absl::StatusOr<Layer> Session::RegisterCheckpoint(const std::string& path,
                                                   const std::string& device,
                                                   const std::string& name,
                                                   ProgressFunction progress) {
+  v1::CheckpointSource source;
+  source.set_path(path);
+  source.set_module(module);
+  return RegisterCheckpoint(source, device, name, std::move(progress));
+}
+
+absl::StatusOr<Layer> Session::RegisterCheckpoint(const v1::CheckpointSource& source,
+                                                  const std::string& device,
+                                                  const std::string& name,
+                                                  ProgressFunction progress) {
+  const std::string part = SliceText(source.slice());
   v1::RegisterLayerRequest request;
   request.set_device(device);
-  request.set_name(name.empty() ? module : name);
-  request.mutable_checkpoint()->set_path(path);
-  request.mutable_checkpoint()->set_module(module);
+  request.set_name(!name.empty()  ? name
+                   : part.empty() ? source.module()
+                                  : absl::StrCat(source.module(), " ", part));
+  *request.mutable_checkpoint() = source;
   return Add(std::make_shared<LayerRecord>(std::move(request),
                                            std::vector<LayerRecord::SourceRegion>(),
                                            state_->layer_uses(), std::move(progress)));

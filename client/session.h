@@ -59,6 +59,11 @@ class Session {
                                            const std::string& device = "",
                                            const std::string& name = "",
                                            ProgressFunction progress = nullptr);
+  // The part of a module that `source.slice` says (layer_slice.h). `name` empty = the module and its part.
+  absl::StatusOr<Layer> RegisterCheckpoint(const v1::CheckpointSource& source,
+                                           const std::string& device = "",
+                                           const std::string& name = "",
+                                           ProgressFunction progress = nullptr);
   absl::StatusOr<Layer> RegisterTensors(const LayerTensors& tensors, const std::string& device,
                                         const std::string& name,
                                         ProgressFunction progress = nullptr);

@@ -69,6 +69,9 @@ const std::optional<RawRef>& RefOf(const TensorSource& source, Buffer StandardTe
   if (buffer == &T::secondary_scales) return source.secondary_scales;
   if (buffer == &T::group_index) return source.group_index;
   if (buffer == &T::bias) return source.bias;
+  if (buffer == &T::input_scale) return source.input_scale;
+  if (buffer == &T::activation_zero_point) return source.activation_zero_point;
+  if (buffer == &T::activation_global_scale) return source.activation_global_scale;
   return source.activation_scale;
 }
 
@@ -79,6 +82,8 @@ absl::StatusOr<Pieces> Resolve(const Node::Impl& impl, const Session& session,
   Pieces pieces;
   pieces.tensor.spec = source.spec;
   pieces.tensor.shape = source.shape;
+  pieces.tensor.encoding = source.encoding;
+  pieces.tensor.has_input_scale = source.input_scale.has_value();
   pieces.tensor.scale_columns =
       source.scale_columns != 0 ? source.scale_columns : source.spec.ScaleColumns(source.shape.k);
   GEMMD_ASSIGN_OR_RETURN(const std::vector<TensorSize> sizes, TensorSizes(pieces.tensor));
@@ -148,10 +153,11 @@ absl::Status SetCheckpointOrigin(const Node::Impl& impl, const CheckpointSource&
   GEMMD_ASSIGN_OR_RETURN(const std::filesystem::path directory,
                          ResolveCheckpointPath(source.path, impl.options.checkpoint_roots));
   GEMMD_ASSIGN_OR_RETURN(const std::string files, FileIdentity(directory));
-  origin.identity = absl::StrCat(origin.device->description().id, "\n", source.module, "\n", files);
-  origin.read = [directory, module = source.module,
+  origin.identity = absl::StrCat(origin.device->description().id, "\n", source.module, "\n",
+                                 source.slice.Text(), "\n", files);
+  origin.read = [directory, module = source.module, slice = source.slice,
                  roots = impl.options.checkpoint_roots](const ProgressFunction& progress) {
-    return ReadLayer(directory, module, progress, roots);
+    return ReadLayer(directory, module, progress, roots, slice);
   };
   return absl::OkStatus();
 }

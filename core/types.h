@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "core/exec/device.h"
+#include "core/quant/rank_slice.h"
 
 namespace gemmd {
 
@@ -79,13 +80,15 @@ struct RegionRequest {
 struct CheckpointSource {
   std::string path;
   std::string module;
+  SliceRequest slice;
 };
 struct TensorSource {
   QuantSpec spec;
   LayerShape shape;
   int64_t scale_columns = 0;  // 0 = spec.ScaleColumns(k)
+  ActivationEncoding encoding;
   std::optional<RawRef> codes, scales, zero_points, secondary_scales, group_index, bias,
-      activation_scale;
+      activation_scale, input_scale, activation_zero_point, activation_global_scale;
 };
 struct LayerRequest {
   std::string device;  // empty = best
@@ -149,6 +152,8 @@ struct LayerInfo {
   LayerState state = LayerState::kLoading;
   std::string source_format;
   bool gate_up_interleaved = false;
+  bool has_input_scale = false;
+  ActivationEncoding encoding;
   SpecialisedKernels specialised;
 };
 

@@ -12,38 +12,6 @@ namespace {
 
 constexpr float kDefaultAlpha = 1.702f;  // gpt-oss
 constexpr float kDefaultLimit = 7.0f;
-constexpr size_t kMaxPathBytes = 4096;
-constexpr size_t kMaxModuleBytes = 1024;
-
-absl::Status RawFrom(bool present, const v1::RawRef& from, const char* field,
-                     std::optional<RawRef>& to) {
-  if (!present) return absl::OkStatus();
-  if (!from.has_region()) return MissingField(absl::StrCat(field, ".region"));
-  to = RawRef{FromProto(from.region()), from.byte_offset(), from.byte_size()};
-  return absl::OkStatus();
-}
-
-absl::StatusOr<TensorSource> TensorsFrom(const v1::TensorSource& from) {
-  TensorSource to;
-  if (!from.has_spec()) return MissingField("tensors.spec");
-  GEMMD_ASSIGN_OR_RETURN(to.spec, FromProto(from.spec()));
-  if (from.experts() < 0) return OutOfRange("tensors.experts", from.experts(), "0 or more");
-  if (from.n() < 1) return OutOfRange("tensors.n", from.n(), "1 or more");
-  if (from.k() < 1) return OutOfRange("tensors.k", from.k(), "1 or more");
-  to.shape = {from.experts() == 0 ? 1 : from.experts(), from.n(), from.k()};
-  GEMMD_RETURN_IF_ERROR(RawFrom(from.has_codes(), from.codes(), "codes", to.codes));
-  GEMMD_RETURN_IF_ERROR(RawFrom(from.has_scales(), from.scales(), "scales", to.scales));
-  GEMMD_RETURN_IF_ERROR(
-      RawFrom(from.has_zero_points(), from.zero_points(), "zero_points", to.zero_points));
-  GEMMD_RETURN_IF_ERROR(RawFrom(from.has_secondary_scales(), from.secondary_scales(),
-                                "secondary_scales", to.secondary_scales));
-  GEMMD_RETURN_IF_ERROR(
-      RawFrom(from.has_group_index(), from.group_index(), "group_index", to.group_index));
-  GEMMD_RETURN_IF_ERROR(RawFrom(from.has_bias(), from.bias(), "bias", to.bias));
-  GEMMD_RETURN_IF_ERROR(RawFrom(from.has_activation_scale(), from.activation_scale(),
-                                "activation_scale", to.activation_scale));
-  return to;
-}
 
 absl::Status CheckOptions(const v1::GemmOptions& options) {
   if (options.fp16_accumulation()) {
@@ -184,15 +152,12 @@ absl::StatusOr<LayerRequest> FromProto(const v1::RegisterLayerRequest& from) {
   to.name = from.name();
   GEMMD_RETURN_IF_ERROR(CheckLength("name", to.name));
   switch (from.source_case()) {
-    case v1::RegisterLayerRequest::kCheckpoint:
-      GEMMD_RETURN_IF_ERROR(
-          CheckLength("checkpoint.path", from.checkpoint().path(), kMaxPathBytes));
-      GEMMD_RETURN_IF_ERROR(
-          CheckLength("checkpoint.module", from.checkpoint().module(), kMaxModuleBytes));
-      to.source = CheckpointSource{from.checkpoint().path(), from.checkpoint().module()};
+    case v1::RegisterLayerRequest::kCheckpoint: {
+      GEMMD_ASSIGN_OR_RETURN(to.source, FromProto(from.checkpoint()));
       return to;
+    }
     case v1::RegisterLayerRequest::kTensors: {
-      GEMMD_ASSIGN_OR_RETURN(to.source, TensorsFrom(from.tensors()));
+      GEMMD_ASSIGN_OR_RETURN(to.source, FromProto(from.tensors()));
       return to;
     }
     case v1::RegisterLayerRequest::SOURCE_NOT_SET:
@@ -251,6 +216,8 @@ v1::LayerInfo ToProto(const LayerInfo& from) {
   to.set_state(NameOf(from.state));
   to.set_source_format(from.source_format);
   to.set_gate_up_interleaved(from.gate_up_interleaved);
+  to.set_has_input_scale(from.has_input_scale);
+  if (from.encoding.present()) *to.mutable_encoding() = ToProto(from.encoding);
   to.set_specialised_kernels(static_cast<uint32_t>(from.specialised.total));
   to.set_specialised_kernels_ready(static_cast<uint32_t>(from.specialised.ready));
   to.set_specialised_kernels_failed(static_cast<uint32_t>(from.specialised.failed));

@@ -95,7 +95,8 @@ absl::StatusOr<SecondaryScaleKind> SecondaryOf(v1::SecondaryScaleKind kind) {
   }
 }
 
-absl::StatusOr<ActivationScaleKind> ActivationScaleOf(v1::ActivationScaleKind kind) {
+absl::StatusOr<ActivationScaleKind> ActivationScaleOf(v1::ActivationScaleKind kind,
+                                                      const std::string& field) {
   switch (kind) {
     case v1::ACTIVATION_SCALE_KIND_UNSPECIFIED:
     case v1::ACTIVATION_SCALE_KIND_NONE:
@@ -107,18 +108,18 @@ absl::StatusOr<ActivationScaleKind> ActivationScaleOf(v1::ActivationScaleKind ki
     case v1::ACTIVATION_SCALE_KIND_DYNAMIC_GROUP:
       return ActivationScaleKind::kDynamicGroup;
     default:
-      return UnknownEnum("spec.activation_scale", kind);
+      return UnknownEnum(field, kind);
   }
 }
 
-absl::Status Extent(uint64_t from, const char* field, int64_t& to) {
+absl::Status Extent(uint64_t from, const std::string& field, int64_t& to) {
   constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
   if (from > kMax) return OutOfRange(field, from, absl::StrCat("at most ", kMax));
   to = static_cast<int64_t>(from);
   return absl::OkStatus();
 }
 
-absl::Status Optional(bool present, const v1::NumberFormat& from, const char* field,
+absl::Status Optional(bool present, const v1::NumberFormat& from, const std::string& field,
                       NumberFormat& to) {
   if (!present) return absl::OkStatus();
   GEMMD_ASSIGN_OR_RETURN(to, FromProto(from, field));
@@ -179,8 +180,22 @@ absl::StatusOr<QuantSpec> FromProto(const v1::QuantSpec& from) {
       Extent(from.activation_group(), "spec.activation_group", to.activation_group));
   GEMMD_ASSIGN_OR_RETURN(to.zero_point, ZeroPointOf(from.zero_point()));
   GEMMD_ASSIGN_OR_RETURN(to.secondary_scale, SecondaryOf(from.secondary_scale()));
-  GEMMD_ASSIGN_OR_RETURN(to.activation_scale, ActivationScaleOf(from.activation_scale()));
+  GEMMD_ASSIGN_OR_RETURN(to.activation_scale,
+                         ActivationScaleOf(from.activation_scale(), "spec.activation_scale"));
   to.has_group_index = from.has_group_index();
+  return to;
+}
+
+absl::StatusOr<ActivationEncoding> FromProto(const v1::ActivationEncoding& from,
+                                             const std::string& field) {
+  ActivationEncoding to;
+  if (!from.has_format()) return MissingField(field + ".format");
+  GEMMD_ASSIGN_OR_RETURN(to.format, FromProto(from.format(), field + ".format"));
+  GEMMD_RETURN_IF_ERROR(
+      Optional(from.has_group_scale(), from.group_scale(), field + ".group_scale", to.group_scale));
+  GEMMD_RETURN_IF_ERROR(Extent(from.group(), field + ".group", to.group));
+  GEMMD_ASSIGN_OR_RETURN(to.scale, ActivationScaleOf(from.scale(), field + ".scale"));
+  to.zero_points = from.zero_points();
   return to;
 }
 
@@ -229,6 +244,16 @@ v1::QuantSpec ToProto(const QuantSpec& from) {
   to.set_has_group_index(from.has_group_index);
   to.set_activation_scale(NextEnum<v1::ActivationScaleKind>(from.activation_scale));
   to.set_activation_group(static_cast<uint64_t>(from.activation_group));
+  return to;
+}
+
+v1::ActivationEncoding ToProto(const ActivationEncoding& from) {
+  v1::ActivationEncoding to;
+  *to.mutable_format() = ToProto(from.format);
+  to.set_scale(NextEnum<v1::ActivationScaleKind>(from.scale));
+  to.set_group(static_cast<uint64_t>(from.group));
+  to.set_zero_points(from.zero_points);
+  if (from.group_scale.present()) *to.mutable_group_scale() = ToProto(from.group_scale);
   return to;
 }
 

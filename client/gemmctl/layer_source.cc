@@ -101,8 +101,12 @@ absl::StatusOr<client::Layer> RegisterWithProgress(const Context& context, clien
                                                    const LayerSource& source,
                                                    const std::string& device) {
   auto printer = std::make_shared<ProgressPrinter>(context);
+  v1::CheckpointSource checkpoint;
+  checkpoint.set_path(source.path);
+  checkpoint.set_module(source.module);
+  *checkpoint.mutable_slice() = source.slice;
   return session.RegisterCheckpoint(
-      source.path, source.module, device, source.name,
+      checkpoint, device, source.name,
       [printer](const v1::RegisterLayerProgress& progress) { printer->Show(progress); });
 }
 

@@ -21,6 +21,7 @@ struct LayerSource {
   std::string device;  // as the daemon names it
   std::string name;
   std::string device_text;  // "cpu, AMD EPYC 9654"
+  v1::LayerSlice slice;     // default: the whole module
 };
 
 // From "PATH MODULE" or the options; `device` auto is the daemon's best ready one.

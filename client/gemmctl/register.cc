@@ -2,12 +2,14 @@
 //         runs.
 #include <csignal>
 #include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/gemmctl/command.h"
 #include "client/gemmctl/format_text.h"
 #include "client/gemmctl/layer_source.h"
 #include "client/gemmctl/proto_json.h"
+#include "client/gemmctl/slice_options.h"
 #include "client/gemmctl/table.h"
 #include "kernels/base/status.h"
 
@@ -15,6 +17,35 @@ namespace gemmd::gemmctl {
 namespace {
 
 std::string BlockText(uint64_t block) { return block == 0 ? "all" : absl::StrCat(block); }
+
+const char* ScaleText(v1::ActivationScaleKind kind) {
+  switch (kind) {
+    case v1::ACTIVATION_SCALE_KIND_STATIC_TENSOR:
+      return ", static scale";
+    case v1::ACTIVATION_SCALE_KIND_DYNAMIC_TOKEN:
+      return ", one scale per token";
+    case v1::ACTIVATION_SCALE_KIND_DYNAMIC_GROUP:
+      return ", one scale per ";
+    default:
+      return "";
+  }
+}
+
+// "int8, static scale, zero points"; "e2m1, one scale per 16 columns in e4m3".
+std::string ActivationText(const v1::LayerInfo& info) {
+  const v1::ActivationEncoding& encoding = info.encoding();
+  const v1::QuantSpec& spec = info.spec();
+  const bool own = encoding.has_format();
+  const uint64_t group = own ? encoding.group() : spec.activation_group();
+  std::string text = absl::StrCat(
+      FormatText(own ? encoding.format() : spec.activation(), "as the request has them"),
+      ScaleText(own ? encoding.scale() : spec.activation_scale()));
+  if (group > 0) absl::StrAppend(&text, group, " columns");
+  if (encoding.has_group_scale()) {
+    absl::StrAppend(&text, " in ", FormatText(encoding.group_scale(), "float32"));
+  }
+  return encoding.zero_points() ? text + ", zero points" : text;
+}
 
 std::string InfoText(const v1::LayerInfo& info) {
   Table table({"", ""});
@@ -27,6 +58,8 @@ std::string InfoText(const v1::LayerInfo& info) {
                                    BlockText(info.spec().scale_block_n()), " rows x ",
                                    BlockText(info.spec().scale_block_k()), " columns")});
   table.Add({"bias", FormatText(info.spec().bias(), "none")});
+  table.Add({"activations", ActivationText(info)});
+  if (info.has_input_scale()) table.Add({"input scale", "one factor of x per column"});
   table.Add({"gate/up rows", info.gate_up_interleaved() ? "interleaved" : "as stored"});
   table.Add({"on device", BytesText(info.bytes())});
   table.Add({"digest", info.digest()});
@@ -49,8 +82,10 @@ absl::StatusOr<int> RunRegister(const Context& context, const Arguments& argumen
   const bool hold = arguments.Has("hold") || arguments.Has("keep");
   sigset_t signals;
   if (hold) signals = BlockSignals();
+  GEMMD_ASSIGN_OR_RETURN(const v1::LayerSlice slice, SliceOf(arguments));
   GEMMD_ASSIGN_OR_RETURN(client::Session session, context.OpenSession("gemmctl register"));
-  GEMMD_ASSIGN_OR_RETURN(const LayerSource source, FindSource(arguments, session));
+  GEMMD_ASSIGN_OR_RETURN(LayerSource source, FindSource(arguments, session));
+  source.slice = slice;
   GEMMD_ASSIGN_OR_RETURN(const client::Layer layer,
                          RegisterWithProgress(context, session, source, source.device));
   if (context.json) {
@@ -102,6 +137,7 @@ absl::StatusOr<int> RunExplain(const Context& context, const Arguments& argument
 
 Command RegisterCommand() {
   std::vector<Option> options = LayerOptions();
+  for (Option& option : SliceOptions()) options.push_back(std::move(option));
   options.push_back({"hold", 0, "", "", "keep the layer until Ctrl-C or SIGTERM"});
   options.push_back({"keep", 0, "", "", "the same as --hold"});
   return {
@@ -114,11 +150,17 @@ Command RegisterCommand() {
           "goes to\n"
           "  stderr. A layer lives as long as a session holds it: without --hold it is described "
           "and\n"
-          "  released again, with --hold other clients find it loaded.",
+          "  released again, with --hold other clients find it loaded. With --rows, --columns and "
+          "--experts\n"
+          "  only that part of the module is loaded, as one rank of tensor or expert parallelism "
+          "does.",
       .options = options,
       .examples =
           "  gemmctl register /models/llama model.layers.0.mlp.down_proj\n"
-          "  gemmctl register /models/llama model.layers.0.mlp.down_proj --device cpu --hold",
+          "  gemmctl register /models/llama model.layers.0.mlp.down_proj --device cpu --hold\n"
+          "  gemmctl register /models/llama model.layers.0.mlp.down_proj --columns 1/4\n"
+          "  gemmctl register /models/llama model.layers.0.self_attn.qkv_proj --rows 3/8 "
+          "--row-parts 4096,1024x2,1024x2",
       .most_positional = 2,
       .run = RunRegister};
 }

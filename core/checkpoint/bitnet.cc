@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/checkpoint/activation_parts.h"
 #include "core/checkpoint/errors.h"
 #include "core/checkpoint/module_rules.h"
 #include "core/checkpoint/reader.h"

@@ -78,6 +78,13 @@ absl::StatusOr<CheckpointLayer> ReadModule(const CheckpointFiles& files,
   return layer;
 }
 
+// Replaces a layer that was read whole by the part that `slice` says.
+absl::Status Cut(const SliceRequest& slice, StandardTensor& tensor) {
+  if (slice.whole()) return absl::OkStatus();
+  GEMMD_ASSIGN_OR_RETURN(tensor, Slice(tensor, slice));
+  return absl::OkStatus();
+}
+
 // Reports the parts of a module as one whole.
 class PartProgress {
  public:
@@ -101,38 +108,77 @@ absl::Status CannotCombine(const std::string& module, const absl::Status& status
       absl::StrCat("module ", module, ": its parts cannot be one layer: ", status.message()));
 }
 
-// Rows of `parts` below each other.
+// Of a layer's experts one by one: the row slice of one of its parts, and what is cut after the parts
+// are joined.
+struct PartSlices {
+  SliceRequest part;    // rows by rank, columns
+  SliceRequest joined;  // rows by range
+};
+
+PartSlices SplitSlice(const SliceRequest& slice) {
+  PartSlices split;
+  split.part.columns = slice.columns;
+  (slice.rows.size > 0 ? split.part : split.joined).rows = slice.rows;
+  return split;
+}
+
+// What the caller says of part `index` must be what is stored.
+absl::StatusOr<RowPart> PartOfRequest(const SliceRequest& slice, const std::string& part,
+                                      size_t index, size_t count, int64_t n) {
+  if (slice.row_parts.empty()) return RowPart{.rows = n};
+  if (slice.row_parts.size() == count && slice.row_parts[index].rows == n) {
+    return slice.row_parts[index];
+  }
+  return Error(
+      absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH",
+      absl::StrCat("slice.row_parts: the module is stored in ", count, " parts, and ", part,
+                   " has ", n, " rows; the request has ", slice.row_parts.size(), " parts",
+                   index < slice.row_parts.size()
+                       ? absl::StrCat(", and ", slice.row_parts[index].rows, " rows here")
+                       : ""));
+}
+
+// Rows of `parts` below each other, each cut as `slice` says.
 absl::StatusOr<CheckpointLayer> ReadRows(const CheckpointFiles& files,
                                          const CheckpointReader* reader, const std::string& module,
                                          std::vector<ModuleTensors>& parts,
-                                         PartProgress& progress) {
+                                         const SliceRequest& slice, PartProgress& progress) {
   CheckpointLayer layer;
   std::vector<StandardTensor> tensors;
-  for (ModuleTensors& part : parts) {
-    GEMMD_ASSIGN_OR_RETURN(CheckpointLayer read, ReadModule(files, reader, part));
-    progress.Finish(part);
+  PartSlices slices = SplitSlice(slice);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    GEMMD_ASSIGN_OR_RETURN(CheckpointLayer read, ReadModule(files, reader, parts[i]));
+    progress.Finish(parts[i]);
     if (!layer.format.empty() && layer.format != read.format) {
       return UnsupportedFormat(
           absl::StrCat("module ", module, ": its parts are ", layer.format, " and ", read.format));
     }
     layer.format = read.format;
+    GEMMD_ASSIGN_OR_RETURN(const RowPart rows, PartOfRequest(slice, parts[i].module(), i,
+                                                             parts.size(), read.tensor.shape.n));
+    if (slice.rows.size > 1) slices.part.row_parts = {rows};
+    GEMMD_RETURN_IF_ERROR(Cut(slices.part, read.tensor));
     tensors.push_back(std::move(read.tensor));
   }
   auto combined = ConcatenateRows(std::move(tensors));
   if (!combined.ok()) return CannotCombine(module, combined.status());
   layer.tensor = *std::move(combined);
+  GEMMD_RETURN_IF_ERROR(Cut(slices.joined, layer.tensor));
   return layer;
 }
 
 absl::StatusOr<CheckpointLayer> ReadComposite(CheckpointFiles& files,
                                               const CheckpointReader* reader,
                                               const std::string& module, const PartNames& names,
+                                              const SliceRequest& slice,
                                               const ProgressFunction& progress) {
   PartProgress part_progress(progress);
+  GEMMD_ASSIGN_OR_RETURN(const Range range,
+                         PartOf("experts", slice.experts, static_cast<int64_t>(names.size())));
   std::vector<std::vector<ModuleTensors>> experts;
-  for (const std::vector<std::string>& rows : names) {
+  for (int64_t expert = range.begin; expert < range.end; ++expert) {
     experts.emplace_back();
-    for (const std::string& part : rows) {
+    for (const std::string& part : names[static_cast<size_t>(expert)]) {
       GEMMD_ASSIGN_OR_RETURN(ModuleTensors tensors,
                              ModuleTensors::Open(files, part, part_progress.ForParts()));
       part_progress.Expect(tensors);
@@ -143,7 +189,7 @@ absl::StatusOr<CheckpointLayer> ReadComposite(CheckpointFiles& files,
   std::vector<StandardTensor> tensors;
   for (std::vector<ModuleTensors>& rows : experts) {
     GEMMD_ASSIGN_OR_RETURN(CheckpointLayer read,
-                           ReadRows(files, reader, module, rows, part_progress));
+                           ReadRows(files, reader, module, rows, slice, part_progress));
     if (!layer.format.empty() && layer.format != read.format) {
       return UnsupportedFormat(absl::StrCat("module ", module, ": its experts are ", layer.format,
                                             " and ", read.format));
@@ -156,6 +202,19 @@ absl::StatusOr<CheckpointLayer> ReadComposite(CheckpointFiles& files,
   layer.tensor = *std::move(combined);
   const absl::Status valid = Validate(layer.tensor);
   if (!valid.ok()) return BadCheckpoint(absl::StrCat("module ", module, ": ", valid.message()));
+  return layer;
+}
+
+// A module with tensors of its own, cut.
+absl::StatusOr<CheckpointLayer> ReadSlice(const CheckpointFiles& files,
+                                          const CheckpointReader* reader, SliceRequest slice,
+                                          ModuleTensors& tensors) {
+  GEMMD_ASSIGN_OR_RETURN(CheckpointLayer layer, ReadModule(files, reader, tensors));
+  const bool by_rank = slice.rows.size > 1;
+  if (by_rank && slice.row_parts.empty() && !layer.tensor.gate_up_interleaved) {
+    GEMMD_ASSIGN_OR_RETURN(slice.row_parts, FusedRowParts(tensors.module(), layer.tensor.shape.n));
+  }
+  GEMMD_RETURN_IF_ERROR(Cut(slice, layer.tensor));
   return layer;
 }
 
@@ -177,17 +236,18 @@ absl::StatusOr<std::vector<std::string>> ListLinears(CheckpointFiles& files) {
 absl::StatusOr<CheckpointLayer> ReadLayer(const std::filesystem::path& directory,
                                           const std::string& module,
                                           const ProgressFunction& progress,
-                                          const std::vector<std::filesystem::path>& roots) {
+                                          const std::vector<std::filesystem::path>& roots,
+                                          const SliceRequest& slice) {
   GEMMD_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointFiles> files,
                          CheckpointFiles::Open(directory, roots));
   GEMMD_ASSIGN_OR_RETURN(const CheckpointReader* const reader,
                          ReaderOf(files->quantization_config()));
   auto tensors = ModuleTensors::Open(*files, module, progress);
-  if (tensors.ok()) return ReadModule(*files, reader, *tensors);
+  if (tensors.ok()) return ReadSlice(*files, reader, slice, *tensors);
   if (ReasonOf(tensors.status()) != "MODULE_NOT_FOUND") return tensors.status();
   GEMMD_ASSIGN_OR_RETURN(const std::optional<PartNames> parts, FindParts(files->index(), module));
   if (!parts) return tensors.status();
-  return ReadComposite(*files, reader, module, *parts, progress);
+  return ReadComposite(*files, reader, module, *parts, slice, progress);
 }
 
 absl::StatusOr<std::vector<std::string>> ListModules(

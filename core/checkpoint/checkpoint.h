@@ -3,7 +3,9 @@
 //         model.safetensors.index.json with its shards.
 // Errors  NotFound CHECKPOINT_NOT_FOUND, MODULE_NOT_FOUND; PermissionDenied PATH_NOT_ALLOWED;
 //         InvalidArgument BAD_CHECKPOINT (damaged file, missing, extra or mis-shaped tensor: the
-//         message names file, module, tensor, expected and got); Unimplemented UNSUPPORTED_FORMAT.
+//         message names file, module, tensor, expected and got); Unimplemented UNSUPPORTED_FORMAT;
+//         of a slice InvalidArgument SHAPE_MISMATCH, SLICE_CUTS_GROUP (rank_slice.h), MISSING_FIELD
+//         for a fused module whose row_parts nothing tells.
 // Threads ReadLayer is a pure function of the files.
 // Source  One reader per exporter: core/checkpoint/README.md.
 #ifndef GEMMD_CORE_CHECKPOINT_CHECKPOINT_H_
@@ -16,7 +18,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/quant/standard_tensor.h"
+#include "core/quant/rank_slice.h"
 
 namespace gemmd {
 
@@ -34,11 +36,13 @@ absl::StatusOr<std::filesystem::path> ResolveCheckpointPath(
 
 // Reads `module` of the checkpoint in `directory` (already resolved), put together from its parts where it
 // has no tensors itself (composite.h); an unquantized linear comes as its 16- or 32-bit weights. A file
-// that is a symbolic link must lead to a file in the directory or in one of `roots`.
+// that is a symbolic link must lead to a file in the directory or in one of `roots`. Of experts that are
+// stored one by one only those of the slice are read.
 absl::StatusOr<CheckpointLayer> ReadLayer(const std::filesystem::path& directory,
                                           const std::string& module,
                                           const ProgressFunction& progress = nullptr,
-                                          const std::vector<std::filesystem::path>& roots = {});
+                                          const std::vector<std::filesystem::path>& roots = {},
+                                          const SliceRequest& slice = {});
 
 // Names of the quantized modules in the checkpoint, sorted.
 absl::StatusOr<std::vector<std::string>> ListModules(

@@ -106,8 +106,9 @@ absl::Status CheckpointFiles::ReadConfig() {
   if (has_modelopt_file) {
     GEMMD_ASSIGN_OR_RETURN(modelopt_file, ReadJson<Json>(kModelOptFile));
   }
+  GEMMD_ASSIGN_OR_RETURN(const std::string model_type, NameField(config, {"model_type"}, ""));
   GEMMD_ASSIGN_OR_RETURN(quantization_config_,
-                         MergeModelOptConfig(quantization_config_, modelopt_file));
+                         MergeModelOptConfig(quantization_config_, modelopt_file, model_type));
   return absl::OkStatus();
 }
 

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "core/checkpoint/errors.h"
 
@@ -126,6 +127,22 @@ absl::StatusOr<std::optional<PartNames>> FindParts(const Index& index, const std
     parts.push_back(std::move(rows));
   }
   return parts;
+}
+
+absl::StatusOr<std::vector<RowPart>> FusedRowParts(const std::string& module, int64_t n) {
+  const std::string name = Split(module).second;
+  if ((name == "gate_up_proj" || name == "w13") && n % 2 == 0) {
+    return std::vector<RowPart>{{.rows = n / 2}, {.rows = n / 2}};
+  }
+  for (const FusedName& fused : FusedNames()) {
+    if (name != fused.name || fused.parts.size() < 2) continue;
+    return Error(absl::StatusCode::kInvalidArgument, "MISSING_FIELD",
+                 absl::StrCat("slice.row_parts is not set: module ", module,
+                              " is stored as one, and "
+                              "its ",
+                              n, " rows are those of ", absl::StrJoin(fused.parts, ", ")));
+  }
+  return std::vector<RowPart>();
 }
 
 }  // namespace gemmd

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/quant/rank_slice.h"
 
 namespace gemmd {
 
@@ -22,6 +23,11 @@ using PartNames = std::vector<std::vector<std::string>>;
 // nullopt: nothing in the checkpoint can be its parts.
 absl::StatusOr<std::optional<PartNames>> FindParts(const std::map<std::string, std::string>& index,
                                                    const std::string& module);
+
+// The rows that a fused module of `n` rows with tensors of its own has of each part, for a slice by rank:
+// half each of gate and up. Empty: the module is not fused. InvalidArgument MISSING_FIELD where the name
+// promises parts (qkv_proj) and their sizes are not known.
+absl::StatusOr<std::vector<RowPart>> FusedRowParts(const std::string& module, int64_t n);
 
 }  // namespace gemmd
 

@@ -1,6 +1,7 @@
 // What    Parsing of compressed-tensors configs.
 #include <cstdio>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/compressed_tensors.h"
 #include "core/checkpoint/errors.h"
@@ -110,26 +111,45 @@ absl::Status ParseDynamicInputs(const Json& inputs, CompressedScheme& scheme) {
   return absl::OkStatus();
 }
 
+// The scales of MX groups are exponents. Files say so by a scale_dtype of bytes; older ones only by the
+// format of the weights.
+absl::Status ParseGroupScale(const Json& inputs, CompressedScheme& scheme) {
+  constexpr int64_t kMxGroup = 32;
+  GEMMD_ASSIGN_OR_RETURN(const std::string dtype, NameField(inputs, {"scale_dtype"}, ""));
+  const bool is_byte = dtype == "torch.uint8" || dtype == "uint8";
+  const bool is_mx = dtype.empty() && absl::StartsWith(scheme.format, "mx");
+  scheme.activation_exponents = (is_byte || is_mx) && scheme.activation_symmetric &&
+                                scheme.activation.kind == NumberKind::kFloat &&
+                                scheme.activation_group == kMxGroup;
+  return absl::OkStatus();
+}
+
 // How activations are quantized, and which tensors a module must have for that.
 absl::Status ParseInputs(const Json& group, CompressedScheme& scheme) {
   const Json* inputs = FindField(group, {"input_activations"});
   if (inputs == nullptr) return absl::OkStatus();
   GEMMD_ASSIGN_OR_RETURN(const NumberFormat format, ParseActivationFormat(*inputs));
   if (!format.present()) return absl::OkStatus();
-  GEMMD_ASSIGN_OR_RETURN(const bool symmetric, BoolField(*inputs, {"symmetric"}, true));
-  // Activations have no zero point in QuantSpec.
-  if (symmetric) scheme.activation = format;
-  const Json* dynamic = FindField(*inputs, {"dynamic"});
-  const bool is_local = dynamic != nullptr && dynamic->is_string();
-  if (is_local) scheme.input_scales.push_back(".input_global_scale");
-  const bool is_dynamic = is_local || (dynamic != nullptr && *dynamic == true);
-  if (is_dynamic) return ParseDynamicInputs(*inputs, scheme);
-  scheme.activation_scale = ActivationScaleKind::kStaticTensor;
-  if (!symmetric) {
-    scheme.input_scales.push_back(".input_scale");
-    scheme.input_zero_points.push_back(".input_zero_point");
+  scheme.activation = format;
+  GEMMD_ASSIGN_OR_RETURN(scheme.activation_symmetric, BoolField(*inputs, {"symmetric"}, true));
+  if (!scheme.activation_symmetric && format.kind != NumberKind::kInteger) {
+    return UnsupportedFormat(
+        "compressed-tensors asymmetric floats of input_activations are not read");
   }
-  return absl::OkStatus();
+  const Json* dynamic = FindField(*inputs, {"dynamic"});
+  scheme.activation_global_scale = dynamic != nullptr && dynamic->is_string();  // "local"
+  const bool is_dynamic =
+      scheme.activation_global_scale || (dynamic != nullptr && *dynamic == true);
+  if (!is_dynamic) {
+    scheme.activation_scale = ActivationScaleKind::kStaticTensor;
+    return absl::OkStatus();
+  }
+  GEMMD_RETURN_IF_ERROR(ParseDynamicInputs(*inputs, scheme));
+  if (scheme.activation_global_scale &&
+      scheme.activation_scale != ActivationScaleKind::kDynamicGroup) {
+    return BadCheckpoint("input_activations: dynamic \"local\" without groups");
+  }
+  return ParseGroupScale(*inputs, scheme);
 }
 
 // Storage or transforms that change the meaning of the weights.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/checkpoint/activation_parts.h"
 #include "core/checkpoint/errors.h"
 #include "core/checkpoint/module_rules.h"
 #include "core/checkpoint/reader.h"
@@ -29,20 +30,25 @@ absl::StatusOr<StandardTensor> ReadWeights(const CompressedScheme& scheme, Modul
                                         scheme.type, " with ", scheme.bits, " bits is not read"));
 }
 
+absl::Status ReadAsymmetricActivation(const CompressedScheme& scheme, ModuleTensors& tensors,
+                                      StandardTensor& tensor) {
+  SetAsymmetricActivation(scheme.activation, scheme.activation_scale, scheme.activation_group,
+                          tensor);
+  if (scheme.activation_scale != ActivationScaleKind::kStaticTensor) return absl::OkStatus();
+  return ReadStaticZeroPoint(tensors, ".input_scale", ".input_zero_point", tensor);
+}
+
 absl::Status ReadActivation(const CompressedScheme& scheme, ModuleTensors& tensors,
                             StandardTensor& tensor) {
-  for (const std::string& key : scheme.input_scales) {
-    GEMMD_RETURN_IF_ERROR(CheckInputScale(tensors, key));
-  }
-  for (const std::string& key : scheme.input_zero_points) {
-    GEMMD_RETURN_IF_ERROR(tensors.Read(key, {"I8", "U8"}, {{}, {1}}).status());
-  }
   if (!scheme.activation.present()) return absl::OkStatus();
+  if (!scheme.activation_symmetric) return ReadAsymmetricActivation(scheme, tensors, tensor);
   if (scheme.activation_scale == ActivationScaleKind::kStaticTensor) {
     return ReadStaticActivation(tensors, ".input_scale", scheme.activation, tensor);
   }
   SetDynamicActivation(scheme.activation, scheme.activation_group, tensor);
-  return absl::OkStatus();
+  if (scheme.activation_exponents) SetGroupScaleType(kFloat8E8M0, tensor);
+  if (!scheme.activation_global_scale) return absl::OkStatus();
+  return ReadActivationGlobalScale(tensors, ".input_global_scale", GlobalScale::kDivisor, tensor);
 }
 
 absl::StatusOr<StandardTensor> ReadGroup(const Json& config, const Json& group,

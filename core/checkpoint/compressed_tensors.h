@@ -25,13 +25,13 @@ struct CompressedScheme {
   int64_t block_n = 0;
   int64_t block_k = 0;
   int64_t version = 0;  // major * 1000 + minor of the library that wrote the file; 0 = not said
-  // Activations. kNoFormat: not quantized, or in a way that QuantSpec cannot say.
+  // Activations. kNoFormat: not quantized.
   NumberFormat activation;
   ActivationScaleKind activation_scale = ActivationScaleKind::kNone;
   int64_t activation_group = 0;
-  // Tensors of the activations that must be sound although no place is kept for them.
-  std::vector<std::string> input_scales;
-  std::vector<std::string> input_zero_points;
+  bool activation_symmetric = true;
+  bool activation_global_scale = false;  // e4m3 group scales below .input_global_scale
+  bool activation_exponents = false;     // e8m0 group scales
 };
 
 // `config` is quantization_config, `group` one of its config_groups.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/checkpoint/activation_parts.h"
 #include "core/checkpoint/errors.h"
 #include "core/checkpoint/module_rules.h"
 #include "core/checkpoint/reader.h"

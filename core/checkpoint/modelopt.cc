@@ -8,11 +8,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/checkpoint/activation_parts.h"
+#include "core/checkpoint/composite.h"
 #include "core/checkpoint/errors.h"
+#include "core/checkpoint/modelopt_stack.h"
 #include "core/checkpoint/reader.h"
 #include "core/checkpoint/reader_parts.h"
 #include "core/quant/bit_row.h"
-#include "core/quant/reference.h"
 
 namespace gemmd {
 namespace {
@@ -35,11 +37,36 @@ absl::Status ReadFloatScales(ModuleTensors& tensors, const std::vector<Shape>& s
   return absl::OkStatus();
 }
 
+// Shapes of one number for a module; two for the halves of a fused gate and up.
+std::vector<Shape> TensorShapes(const ModuleTensors& tensors, int64_t n) {
+  std::vector<Shape> shapes = {{}, {1}};
+  const auto parts = FusedRowParts(tensors.module(), n);
+  if (parts.ok() && parts->size() == 2) shapes.push_back({2});
+  return shapes;
+}
+
+// float32 of the two halves, one for each row.
+Buffer RepeatHalves(const Buffer& halves, int64_t n) {
+  Buffer rows;
+  rows.reserve(n * sizeof(float));
+  for (int64_t row = 0; row < n; ++row) {
+    const auto from = halves.begin() + (row < n / 2 ? 0 : sizeof(float));
+    rows.insert(rows.end(), from, from + sizeof(float));
+  }
+  return rows;
+}
+
 absl::StatusOr<StandardTensor> ReadFp8(const ModelOptScheme&, ModuleTensors& tensors) {
   StandardTensor tensor;
   GEMMD_RETURN_IF_ERROR(ReadFloat8Weight(tensors, kWeight, 2, {"F8_E4M3"}, tensor));
   tensor.spec.scale_block_n = 0;
-  GEMMD_RETURN_IF_ERROR(ReadFloatScales(tensors, {{}, {1}}, ScaleSign::kPositive, tensor));
+  const int64_t n = tensor.shape.n;
+  GEMMD_RETURN_IF_ERROR(
+      ReadFloatScales(tensors, TensorShapes(tensors, n), ScaleSign::kPositive, tensor));
+  if (tensor.scales.size() > sizeof(float)) {
+    tensor.spec.scale_block_n = 1;
+    tensor.scales = RepeatHalves(tensor.scales, n);
+  }
   GEMMD_RETURN_IF_ERROR(ReadStaticActivation(tensors, kInputScale, kFloat8E4M3, tensor));
   return tensor;
 }
@@ -94,8 +121,9 @@ absl::StatusOr<StandardTensor> ReadNvfp4(const ModelOptScheme& scheme, ModuleTen
       TensorData scales,
       ReadScales(tensors, kScale, {"F8_E4M3"}, {{n, k / kNvfp4Block}}, ScaleSign::kPositiveOrZero));
   // A factor, other than compressed-tensors' weight_global_scale.
-  GEMMD_ASSIGN_OR_RETURN(TensorData factor, ReadScales(tensors, ".weight_scale_2", {"F32"},
-                                                       {{}, {1}}, ScaleSign::kPositive));
+  GEMMD_ASSIGN_OR_RETURN(TensorData factor,
+                         ReadScales(tensors, ".weight_scale_2", {"F32"}, TensorShapes(tensors, n),
+                                    ScaleSign::kPositive));
   tensor.spec.weight = kFloat4E2M1;
   tensor.spec.scale = kFloat8E4M3;
   tensor.spec.scale_block_k = kNvfp4Block;
@@ -104,10 +132,17 @@ absl::StatusOr<StandardTensor> ReadNvfp4(const ModelOptScheme& scheme, ModuleTen
   tensor.codes = PadRows(std::move(codes.bytes), k / 2);
   tensor.scales = std::move(scales.bytes);
   tensor.secondary_scales = std::move(factor.bytes);
-  if (scheme.algorithm == "nvfp4") {
-    GEMMD_RETURN_IF_ERROR(CheckInputScale(tensors, kInputScale));
-    SetDynamicActivation(kFloat4E2M1, kNvfp4Block, tensor);
+  if (tensor.secondary_scales.size() > sizeof(float)) {
+    tensor.spec.secondary_scale = SecondaryScaleKind::kChannel;
+    tensor.secondary_scales = RepeatHalves(tensor.secondary_scales, n);
   }
+  if (scheme.algorithm == "nvfp4_awq") {
+    GEMMD_RETURN_IF_ERROR(ReadInputScale(tensors, kPreQuantScale, tensor));
+  }
+  if (scheme.algorithm == "w4a16_nvfp4") return tensor;
+  SetDynamicActivation(kFloat4E2M1, kNvfp4Block, tensor);
+  GEMMD_RETURN_IF_ERROR(
+      ReadActivationGlobalScale(tensors, kInputScale, GlobalScale::kFactor, tensor));
   return tensor;
 }
 
@@ -125,6 +160,7 @@ absl::StatusOr<StandardTensor> ReadMxfp8(const ModelOptScheme& scheme, ModuleTen
   tensor.scale_columns = k / kMxBlock;
   tensor.scales = std::move(scales.bytes);
   SetDynamicActivation(kFloat8E4M3, kMxBlock, tensor);
+  SetGroupScaleType(kFloat8E8M0, tensor);
   return tensor;
 }
 
@@ -133,33 +169,13 @@ absl::StatusOr<StandardTensor> ReadMxfp4(const ModelOptScheme& scheme, ModuleTen
   GEMMD_ASSIGN_OR_RETURN(StandardTensor tensor, ReadPlainMxfp4(tensors, kWeight, kScale));
   if (scheme.algorithm == "mxfp4") {
     SetDynamicActivation(kFloat4E2M1, kMxBlock, tensor);
+    SetGroupScaleType(kFloat8E8M0, tensor);
   } else if (tensors.Find(kInputScale) != nullptr) {
     GEMMD_RETURN_IF_ERROR(ReadStaticActivation(tensors, kInputScale, kFloat8E4M3, tensor));
   } else {
     SetDynamicActivation(kFloat8E4M3, 0, tensor);
   }
   return tensor;
-}
-
-// y = (x * pre_quant_scale) W^T. The standard representation has no factors along K; factors of 1
-// change nothing.
-absl::Status RequireNoPreQuantScale(const LayerShape& shape, ModuleTensors& tensors) {
-  if (tensors.Find(kPreQuantScale) == nullptr) return absl::OkStatus();
-  GEMMD_ASSIGN_OR_RETURN(
-      const TensorData factors,
-      ReadScales(tensors, kPreQuantScale, {"F16", "BF16", "F32"}, {{shape.k}}, ScaleSign::kAny));
-  const NumberFormat format = FormatOfDtype(factors.info.dtype);
-  for (int64_t i = 0; i < shape.k; ++i) {
-    const double factor =
-        format.bits == 32 ? factors.at<float>(i) : DecodeNumber(format, factors.at<uint16_t>(i));
-    if (factor == 1) continue;
-    return UnsupportedFormat(absl::StrCat("module ", tensors.module(), ": pre_quant_scale is ",
-                                          factor, " at column ", i,
-                                          ": factors of the activations other than 1 are not read, "
-                                          "only checkpoints that folded them into the layer "
-                                          "before"));
-  }
-  return absl::OkStatus();
 }
 
 // Byte [i, k]: row 2i in the low nibble, row 2i + 1 in the high one, two's complement.
@@ -202,7 +218,7 @@ absl::StatusOr<StandardTensor> ReadAwq(const ModelOptScheme& scheme, ModuleTenso
   tensor.codes = UnpackRowPairs(packed, n, k);
   GEMMD_RETURN_IF_ERROR(
       ReadFloatScales(tensors, {{n, tensor.spec.ScaleColumns(k)}}, ScaleSign::kAny, tensor));
-  GEMMD_RETURN_IF_ERROR(RequireNoPreQuantScale(tensor.shape, tensors));
+  GEMMD_RETURN_IF_ERROR(ReadInputScale(tensors, kPreQuantScale, tensor));
   return tensor;
 }
 
@@ -211,7 +227,7 @@ absl::StatusOr<StandardTensor> ReadInt8(const ModelOptScheme& scheme, ModuleTens
   GEMMD_RETURN_IF_ERROR(ReadInt8Weight(tensors, kWeight, tensor));
   const int64_t n = tensor.shape.n;
   GEMMD_RETURN_IF_ERROR(ReadFloatScales(tensors, {{n}, {n, 1}}, ScaleSign::kAny, tensor));
-  GEMMD_RETURN_IF_ERROR(RequireNoPreQuantScale(tensor.shape, tensors));
+  GEMMD_RETURN_IF_ERROR(ReadInputScale(tensors, kPreQuantScale, tensor));
   if (scheme.algorithm == "w8a8_sq_per_channel") {
     GEMMD_RETURN_IF_ERROR(ReadStaticActivation(tensors, kInputScale, kInt8, tensor));
   }
@@ -223,12 +239,13 @@ struct Algorithm {
   absl::StatusOr<StandardTensor> (*read)(const ModelOptScheme& scheme, ModuleTensors& tensors);
 };
 
-constexpr std::array<Algorithm, 11> kAlgorithms = {{
+constexpr std::array<Algorithm, 12> kAlgorithms = {{
     {"fp8", &ReadFp8},
     {"fp8_per_channel_per_token", &ReadFp8Channel},
     {"fp8_pb_wo", &ReadFp8Block},
     {"nvfp4", &ReadNvfp4},
     {"w4a16_nvfp4", &ReadNvfp4},
+    {"nvfp4_awq", &ReadNvfp4},
     {"mxfp8", &ReadMxfp8},
     {"mxfp4", &ReadMxfp4},
     {"w4a8_mxfp4_fp8", &ReadMxfp4},
@@ -239,9 +256,24 @@ constexpr std::array<Algorithm, 11> kAlgorithms = {{
 
 bool LooksQuantized(const ModuleTensors& tensors) {
   const TensorInfo* weight = tensors.Find(kWeight);
-  return tensors.Find(kScale) != nullptr ||
+  if (weight == nullptr) weight = tensors.Find("");
+  return tensors.Find(kScale) != nullptr || tensors.Find("_weight_scale") != nullptr ||
          (weight != nullptr && (weight->dtype == "U8" || weight->dtype == "I8" ||
                                 FormatOfDtype(weight->dtype).bits == 8));
+}
+
+// A module with a weight [N, K].
+absl::StatusOr<StandardTensor> ReadOne(const ModelOptScheme& scheme, ModuleTensors& tensors) {
+  std::string known;
+  for (const Algorithm& algorithm : kAlgorithms) {
+    absl::StrAppend(&known, known.empty() ? "" : ", ", algorithm.name);
+    if (scheme.algorithm != algorithm.name) continue;
+    GEMMD_ASSIGN_OR_RETURN(StandardTensor tensor, algorithm.read(scheme, tensors));
+    GEMMD_RETURN_IF_ERROR(ReadBias(tensors, ".bias", tensor));
+    return tensor;
+  }
+  return UnsupportedFormat(
+      absl::StrCat("ModelOpt quant_algo \"", scheme.algorithm, "\" is not read: ", known, " are"));
 }
 
 absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) {
@@ -251,20 +283,15 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
   const std::optional<ModelOptScheme>& scheme = *found;
   GEMMD_RETURN_IF_ERROR(CheckAgreement(tensors, scheme.has_value(), LooksQuantized(tensors),
                                        "8-bit .weight or a .weight_scale"));
-  std::string known;
-  for (const Algorithm& algorithm : kAlgorithms) {
-    absl::StrAppend(&known, known.empty() ? "" : ", ", algorithm.name);
-    if (scheme->algorithm != algorithm.name) continue;
-    GEMMD_ASSIGN_OR_RETURN(StandardTensor tensor, algorithm.read(*scheme, tensors));
-    GEMMD_RETURN_IF_ERROR(ReadBias(tensors, ".bias", tensor));
-    return tensor;
-  }
-  return UnsupportedFormat(
-      absl::StrCat("ModelOpt quant_algo \"", scheme->algorithm, "\" is not read: ", known, " are"));
+  if (!IsModelOptStack(tensors)) return ReadOne(*scheme, tensors);
+  return ReadModelOptStack(*scheme, tensors,
+                           [&](ModuleTensors& expert) { return ReadOne(*scheme, expert); });
 }
 
 }  // namespace
 
-CheckpointReader ModelOptReader() { return {"modelopt", {".weight_scale"}, &Read}; }
+CheckpointReader ModelOptReader() {
+  return {"modelopt", {".weight_scale", "_weight_scale"}, &Read};
+}
 
 }  // namespace gemmd

@@ -17,12 +17,14 @@ namespace gemmd {
 bool IsModelOptConfig(const Json& config);
 
 // `config` is quantization_config, `file` the content of hf_quant_config.json; null when absent.
-// The result has quant_method "modelopt" and the keys of both.
-absl::StatusOr<Json> MergeModelOptConfig(const Json& config, const Json& file);
+// The result has quant_method "modelopt", the keys of both, and `model_type` of config.json.
+absl::StatusOr<Json> MergeModelOptConfig(const Json& config, const Json& file,
+                                         const std::string& model_type);
 
 struct ModelOptScheme {
   std::string algorithm;   // lower case: "fp8", "nvfp4", ...
   int64_t group_size = 0;  // 0 = not said
+  std::string model_type;  // "llama", "gpt_oss", ...; empty = not said
 };
 
 // nullopt: the config leaves `module` unquantized. `config` is merged.

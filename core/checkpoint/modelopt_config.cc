@@ -10,6 +10,8 @@ namespace {
 constexpr char kMethod[] = "modelopt";
 // Set in a merged config whose two sources contradict each other: a module is named only later.
 constexpr char kContradiction[] = "gemmd: contradiction";
+// model_type of config.json, in a merged config.
+constexpr char kModelType[] = "gemmd: model_type";
 
 // Adds the keys of `from` that `to` lacks.
 void AddMissing(const Json& from, Json& to) {
@@ -41,6 +43,13 @@ absl::StatusOr<bool> IsExcluded(const Json& config, const std::string& module) {
   return false;
 }
 
+// The name that an entry of a stack of experts has: that of the module whose parameter it is.
+std::string ExpertsOf(const std::string& module) {
+  const size_t dot = module.rfind('.');
+  const std::string parent = dot == std::string::npos ? "" : module.substr(0, dot);
+  return absl::EndsWith(parent, "experts") ? parent : "";
+}
+
 // The entry of quantized_layers for `module`, or nullptr.
 absl::StatusOr<const Json*> LayerEntry(const Json& config, const std::string& module) {
   const Json* layers = FindField(config, {"quantized_layers"});
@@ -49,6 +58,8 @@ absl::StatusOr<const Json*> LayerEntry(const Json& config, const std::string& mo
   }
   const auto exact = layers->find(module);
   if (exact != layers->end()) return &*exact;
+  const auto experts = layers->find(ExpertsOf(module));
+  if (experts != layers->end()) return &*experts;
   for (const auto& [pattern, entry] : layers->items()) {
     if (ShellMatch(pattern, module)) return &entry;
   }
@@ -76,13 +87,15 @@ bool IsModelOptConfig(const Json& config) {
                          *method == "modelopt_mixed" || *method == "modelopt_mxfp8");
 }
 
-absl::StatusOr<Json> MergeModelOptConfig(const Json& config, const Json& file) {
+absl::StatusOr<Json> MergeModelOptConfig(const Json& config, const Json& file,
+                                         const std::string& model_type) {
   GEMMD_ASSIGN_OR_RETURN(Json merged, Flat(config));
   GEMMD_ASSIGN_OR_RETURN(const Json other, Flat(file));
   GEMMD_ASSIGN_OR_RETURN(const std::string algorithm, NameField(merged, {"quant_algo"}, ""));
   GEMMD_ASSIGN_OR_RETURN(const std::string other_algorithm, NameField(other, {"quant_algo"}, ""));
   AddMissing(other, merged);
   merged.erase(kContradiction);
+  merged[kModelType] = model_type;
   if (!algorithm.empty() && !other_algorithm.empty() && algorithm != other_algorithm) {
     merged[kContradiction] = absl::StrCat("quant_algo is \"", algorithm, "\" in config.json and \"",
                                           other_algorithm, "\" in hf_quant_config.json");
@@ -99,7 +112,9 @@ absl::StatusOr<std::optional<ModelOptScheme>> ModelOptSchemeOf(const Json& confi
   }
   GEMMD_ASSIGN_OR_RETURN(const bool excluded, IsExcluded(config, module));
   if (excluded) return std::nullopt;
+  GEMMD_ASSIGN_OR_RETURN(const std::string model_type, NameField(config, {kModelType}, ""));
   GEMMD_ASSIGN_OR_RETURN(ModelOptScheme scheme, ParseScheme(config));
+  scheme.model_type = model_type;
   if (scheme.algorithm != "mixed_precision") return scheme;
   GEMMD_ASSIGN_OR_RETURN(const Json* const entry, LayerEntry(config, module));
   if (entry == nullptr) return std::nullopt;
@@ -108,6 +123,7 @@ absl::StatusOr<std::optional<ModelOptScheme>> ModelOptSchemeOf(const Json& confi
         absl::StrCat("\"quantized_layers\": \"", module, "\": expected an object"));
   }
   GEMMD_ASSIGN_OR_RETURN(scheme, ParseScheme(*entry));
+  scheme.model_type = model_type;
   return scheme;
 }
 

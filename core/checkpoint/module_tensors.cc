@@ -81,6 +81,17 @@ absl::StatusOr<ModuleTensors> ModuleTensors::Open(CheckpointFiles& files, const 
   return tensors;
 }
 
+ModuleTensors ModuleTensors::FromMemory(const std::string& module, const std::string& file,
+                                        std::map<std::string, TensorData> tensors) {
+  ModuleTensors out(module, nullptr);
+  for (auto& [key, tensor] : tensors) {
+    out.bytes_total_ += tensor.bytes.size();
+    out.entries_[key] = {module + key, nullptr, std::move(tensor.info), file,
+                         std::move(tensor.bytes)};
+  }
+  return out;
+}
+
 absl::Status ModuleTensors::Add(CheckpointFiles& files, const std::string& name,
                                 const std::string& shard, const std::string& key) {
   const auto file = files.Shard(shard);
@@ -90,7 +101,7 @@ absl::Status ModuleTensors::Add(CheckpointFiles& files, const std::string& name,
     return BadCheckpoint(absl::StrCat(shard, ": module ", module_, ": tensor ", name,
                                       ": named by the index, but not in the file"));
   }
-  entries_[key] = {name, *file, *info};
+  entries_[key] = {name, *file, *info, (*file)->name(), {}};
   bytes_total_ += info->bytes;
   return absl::OkStatus();
 }
@@ -152,7 +163,8 @@ absl::StatusOr<TensorData> ModuleTensors::Read(const std::string& key,
   return Load(found->second);
 }
 
-absl::StatusOr<TensorData> ModuleTensors::Load(const Entry& entry) {
+absl::StatusOr<TensorData> ModuleTensors::Load(Entry& entry) {
+  if (entry.file == nullptr) return TensorData{entry.info, std::move(entry.bytes)};
   const auto on_bytes = [this](uint64_t bytes) {
     bytes_done_ += bytes;
     return progress_ == nullptr || progress_(bytes_done_, bytes_total_);
@@ -171,17 +183,20 @@ absl::Status ModuleTensors::RejectOthers() const {
   return absl::OkStatus();
 }
 
+const std::string& ModuleTensors::FileOf(const std::string& key) const {
+  const auto found = entries_.find(key);
+  return (found == entries_.end() ? entries_.begin() : found)->second.file_name;
+}
+
 absl::Status ModuleTensors::Bad(const std::string& key, absl::string_view message) const {
   const auto found = entries_.find(key);
-  const std::string& file =
-      found == entries_.end() ? entries_.begin()->second.file->name() : found->second.file->name();
   const std::string name = found == entries_.end() ? module_ + key : found->second.name;
-  return BadCheckpoint(absl::StrCat(file, ": module ", module_, ": tensor ", name, ": ", message));
+  return BadCheckpoint(
+      absl::StrCat(FileOf(key), ": module ", module_, ": tensor ", name, ": ", message));
 }
 
 absl::Status ModuleTensors::Bad(absl::string_view message) const {
-  return BadCheckpoint(
-      absl::StrCat(entries_.begin()->second.file->name(), ": module ", module_, ": ", message));
+  return BadCheckpoint(absl::StrCat(FileOf(""), ": module ", module_, ": ", message));
 }
 
 }  // namespace gemmd

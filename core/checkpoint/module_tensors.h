@@ -42,6 +42,11 @@ class ModuleTensors {
   static absl::StatusOr<ModuleTensors> Open(CheckpointFiles& files, const std::string& module,
                                             ProgressFunction progress);
 
+  // A module of tensors in memory by key, as if they were in file `file` ("shard 3 of ..."): what a reader
+  // cut out of another module. `tensors` is not empty.
+  static ModuleTensors FromMemory(const std::string& module, const std::string& file,
+                                  std::map<std::string, TensorData> tensors);
+
   const std::string& module() const { return module_; }
   uint64_t bytes_total() const { return bytes_total_; }
   // nullptr when the module has no such tensor.
@@ -57,6 +62,8 @@ class ModuleTensors {
   // An error when a tensor of the module was neither read nor ignored.
   absl::Status RejectOthers() const;
 
+  // The file that holds `key`, for messages; that of any tensor of the module where none does.
+  const std::string& FileOf(const std::string& key) const;
   // BAD_CHECKPOINT about one tensor, and about the module as a whole.
   absl::Status Bad(const std::string& key, absl::string_view message) const;
   absl::Status Bad(absl::string_view message) const;
@@ -64,8 +71,10 @@ class ModuleTensors {
  private:
   struct Entry {
     std::string name;
-    const SafetensorsFile* file = nullptr;
+    const SafetensorsFile* file = nullptr;  // null: in memory
     TensorInfo info;
+    std::string file_name;
+    Buffer bytes;  // in memory; empty once read
   };
 
   ModuleTensors(std::string module, ProgressFunction progress)
@@ -73,7 +82,7 @@ class ModuleTensors {
   absl::Status Add(CheckpointFiles& files, const std::string& name, const std::string& shard,
                    const std::string& key);
   absl::Status RejectUnindexed(const CheckpointFiles& files) const;
-  absl::StatusOr<TensorData> Load(const Entry& entry);
+  absl::StatusOr<TensorData> Load(Entry& entry);
 
   std::string module_;
   ProgressFunction progress_;

@@ -32,7 +32,8 @@ struct CheckpointReader {
   READER(Mxfp4)                          \
   READER(ModelOpt)                       \
   READER(Bitnet)                         \
-  READER(AutoRound)
+  READER(AutoRound)                      \
+  READER(Quark)
 
 #define GEMMD_DECLARE_READER(name) CheckpointReader name##Reader();
 GEMMD_CHECKPOINT_READERS(GEMMD_DECLARE_READER)

@@ -11,17 +11,6 @@
 namespace gemmd {
 namespace {
 
-double NumberAt(const TensorData& data, const NumberFormat& format, int64_t index) {
-  switch (format.bits) {
-    case 8:
-      return DecodeNumber(format, data.at<uint8_t>(index));
-    case 16:
-      return DecodeNumber(format, data.at<uint16_t>(index));
-    default:
-      return data.at<float>(index);
-  }
-}
-
 bool IsWanted(double scale, ScaleSign sign) {
   if (!std::isfinite(scale)) return false;
   switch (sign) {
@@ -63,6 +52,17 @@ void TransposeAs(const Buffer& bytes, int64_t rows, int64_t columns, Buffer& out
 }
 
 }  // namespace
+
+double NumberAt(const TensorData& data, const NumberFormat& format, int64_t index) {
+  switch (format.bits) {
+    case 8:
+      return DecodeNumber(format, data.at<uint8_t>(index));
+    case 16:
+      return DecodeNumber(format, data.at<uint16_t>(index));
+    default:
+      return data.at<float>(index);
+  }
+}
 
 NumberFormat FormatOfDtype(const std::string& dtype) {
   if (dtype == "F32") return kFloat32;
@@ -137,36 +137,6 @@ absl::Status ReadBias(ModuleTensors& tensors, const std::string& key, StandardTe
   return absl::OkStatus();
 }
 
-void SetDynamicActivation(const NumberFormat& format, int64_t group, StandardTensor& tensor) {
-  tensor.spec.activation = format;
-  tensor.spec.activation_scale =
-      group > 0 ? ActivationScaleKind::kDynamicGroup : ActivationScaleKind::kDynamicToken;
-  tensor.spec.activation_group = group;
-}
-
-absl::Status ReadStaticActivation(ModuleTensors& tensors, const std::string& key,
-                                  const NumberFormat& format, StandardTensor& tensor) {
-  const int64_t experts = tensor.shape.experts;
-  std::vector<Shape> shapes = {{}, {1}};
-  if (experts > 1) shapes.insert(shapes.end(), {{experts}, {experts, 1}});
-  GEMMD_ASSIGN_OR_RETURN(const TensorData data, ReadScales(tensors, key, {"F32", "BF16", "F16"},
-                                                           shapes, ScaleSign::kPositive));
-  const NumberFormat stored = FormatOfDtype(data.info.dtype);
-  const bool per_expert = static_cast<int64_t>(data.bytes.size()) * 8 / stored.bits > 1;
-  tensor.activation_scale.resize(experts * sizeof(float));
-  for (int64_t i = 0; i < experts; ++i) {
-    const auto scale = static_cast<float>(NumberAt(data, stored, per_expert ? i : 0));
-    std::memcpy(tensor.activation_scale.data() + i * sizeof(scale), &scale, sizeof(scale));
-  }
-  tensor.spec.activation = format;
-  tensor.spec.activation_scale = ActivationScaleKind::kStaticTensor;
-  return absl::OkStatus();
-}
-
-absl::Status CheckInputScale(ModuleTensors& tensors, const std::string& key) {
-  return ReadScales(tensors, key, {"F32", "BF16", "F16"}, {{}, {1}}, ScaleSign::kPositive).status();
-}
-
 absl::Status CheckFinite(const ModuleTensors& tensors, const std::string& key,
                          const NumberFormat& format, const Buffer& codes) {
   bool finite[256];
@@ -221,7 +191,9 @@ Buffer PadRows(Buffer bytes, int64_t row_bytes) {
 
 Buffer Transpose(const Buffer& bytes, int64_t rows, int64_t columns, int64_t element_bytes) {
   Buffer out(bytes.size());
-  if (element_bytes == 2) {
+  if (element_bytes == 1) {
+    TransposeAs<uint8_t>(bytes, rows, columns, out);
+  } else if (element_bytes == 2) {
     TransposeAs<uint16_t>(bytes, rows, columns, out);
   } else {
     TransposeAs<uint32_t>(bytes, rows, columns, out);

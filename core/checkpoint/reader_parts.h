@@ -23,6 +23,9 @@ constexpr int64_t CeilDivide(int64_t value, int64_t divisor) {
 // Number format of a dtype of the header; kNoFormat when it is not a float.
 NumberFormat FormatOfDtype(const std::string& dtype);
 
+// Element `index` of a tensor of `format`.
+double NumberAt(const TensorData& data, const NumberFormat& format, int64_t index);
+
 // Whether a module is quantized must follow from its config and from its tensors alike.
 // `evidence` names what the tensors show, for example "tensor .qweight".
 absl::Status CheckAgreement(const ModuleTensors& tensors, bool config_says, bool tensors_say,
@@ -44,15 +47,6 @@ absl::StatusOr<TensorData> ReadExponents(ModuleTensors& tensors, const std::stri
 // The bias at `key`, if there is one, [N] or with experts [E, N].
 absl::Status ReadBias(ModuleTensors& tensors, const std::string& key, StandardTensor& tensor);
 
-// How a checkpoint wants activations quantized. Dynamic: one scale per token, or per group of
-// `group` columns when it is positive.
-void SetDynamicActivation(const NumberFormat& format, int64_t group, StandardTensor& tensor);
-// The static activation scale at `key`, one for the tensor or one for each expert.
-absl::Status ReadStaticActivation(ModuleTensors& tensors, const std::string& key,
-                                  const NumberFormat& format, StandardTensor& tensor);
-// Checks a static activation scale that the standard representation has no place for.
-absl::Status CheckInputScale(ModuleTensors& tensors, const std::string& key);
-
 // 8-bit floats [N, K], or [E, N, K] with `rank` 3: shape, codes and spec.weight of `tensor`.
 absl::Status ReadFloat8Weight(ModuleTensors& tensors, const std::string& key, size_t rank,
                               const std::vector<std::string>& dtypes, StandardTensor& tensor);
@@ -69,7 +63,7 @@ void FlipSigns(Buffer& bytes);
 // Rows of `row_bytes`, each padded with zeros to whole words.
 Buffer PadRows(Buffer bytes, int64_t row_bytes);
 
-// [rows, columns] -> [columns, rows] of elements of `element_bytes` (2 or 4).
+// [rows, columns] -> [columns, rows] of elements of `element_bytes` (1, 2 or 4).
 Buffer Transpose(const Buffer& bytes, int64_t rows, int64_t columns, int64_t element_bytes);
 
 // A linear that config and tensors agree not to be quantized: its 16- or 32-bit weights as they are.

@@ -165,6 +165,8 @@ absl::Status LayerRegistry::LoadOnDevice(const std::shared_ptr<Load>& load,
   layer->digest = digest;
   layer->content = content;
   layer->format = source.format;
+  layer->has_input_scale = source.tensor.has_input_scale;
+  layer->encoding = source.tensor.encoding;
   layer->loaded = load->origin.guard ? load->origin.guard(std::move(loaded)) : std::move(loaded);
   Answers answers;
   {

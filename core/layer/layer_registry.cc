@@ -126,6 +126,8 @@ LayerInfo LayerRegistry::InfoFor(const Layer& layer, uint64_t session_id) const 
   info.state = LayerState::kReady;
   info.source_format = layer.format;
   info.gate_up_interleaved = layer.loaded->gate_up_interleaved();
+  info.has_input_scale = layer.has_input_scale;
+  info.encoding = layer.encoding;
   info.specialised = layer.loaded->specialised();
   const auto holder = holders_.find(session_id);
   if (holder == holders_.end()) return info;

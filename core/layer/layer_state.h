@@ -24,6 +24,8 @@ struct LayerRegistry::Layer {
   std::string content;               // key of layer_by_content_
   std::set<std::string> identities;  // keys of layer_by_identity_
   std::string format;
+  bool has_input_scale = false;
+  ActivationEncoding encoding;
   std::shared_ptr<DeviceLayer> loaded;
   std::set<uint64_t> sessions;
 };

@@ -2,11 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "core/quant/reference.h"
 
 namespace gemmd {
 namespace {
+
+template <typename T>
+T At(const Buffer& buffer, int64_t index) {
+  T value;
+  std::memcpy(&value, buffer.data() + index * sizeof(T), sizeof(T));
+  return value;
+}
 
 int64_t GroupOf(const ActivationScaling& scaling, size_t columns) {
   return scaling.group > 0 ? scaling.group : std::max<int64_t>(static_cast<int64_t>(columns), 1);
@@ -27,6 +35,7 @@ float ScaleOf(const ValueRange& range, const ActivationScaling& scaling) {
 
 // Two's complement.
 float ZeroPointOf(const ValueRange& range, float scale, const ActivationScaling& scaling) {
+  if (scaling.static_scale != 0) return scaling.static_zero_point;
   if (range.low == 0 && range.high == 0) return 0;
   const float low = -static_cast<float>(1 << (scaling.element.bits - 1));
   return std::clamp(low - std::nearbyint(range.low / scale), low, -low - 1);
@@ -53,6 +62,26 @@ ActivationScaling ScalingOf(const QuantSpec& spec, float static_scale) {
       spec.activation_scale == ActivationScaleKind::kDynamicGroup ? spec.activation_group : 0;
   if (spec.activation_scale == ActivationScaleKind::kStaticTensor) {
     scaling.static_scale = static_scale;
+  }
+  return scaling;
+}
+
+ActivationScaling ScalingOf(const StandardTensor& tensor, int64_t expert) {
+  const float static_scale =
+      tensor.activation_scale.empty() ? 0 : At<float>(tensor.activation_scale, expert);
+  const ActivationEncoding& encoding = tensor.encoding;
+  if (!encoding.present()) return ScalingOf(tensor.spec, static_scale);
+  ActivationScaling scaling;
+  scaling.element = encoding.format;
+  scaling.group = encoding.group;
+  scaling.asymmetric = encoding.zero_points;
+  scaling.static_scale = static_scale;
+  if (!tensor.activation_zero_point.empty()) {
+    scaling.static_zero_point = At<int16_t>(tensor.activation_zero_point, expert);
+  }
+  if (encoding.group_scale.present()) scaling.scale = encoding.group_scale;
+  if (encoding.group_scale == kFloat8E4M3) {
+    scaling.global_scale = At<float>(tensor.activation_global_scale, expert);
   }
   return scaling;
 }

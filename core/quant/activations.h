@@ -12,7 +12,7 @@
 
 #include "absl/types/span.h"
 #include "core/quant/scale_rule.h"
-#include "kernels/contract/quant_spec.h"
+#include "core/quant/standard_tensor.h"
 
 namespace gemmd {
 
@@ -21,10 +21,11 @@ struct ActivationScaling {
   NumberFormat scale = kFloat32;  // kFloat32, kFloat8E8M0 or kFloat8E4M3
   int64_t group = 0;              // columns that share a scale; 0 = the row
   ScaleRule rule = ScaleRule::kLargest;
-  bool asymmetric = false;  // integers: with a zero point
-  float global_scale = 1;   // divides what is dequantized (NVFP4)
-  float zero_scale = 1;     // scale where everything is 0
-  float static_scale = 0;   // not 0: the scale of everything
+  bool asymmetric = false;      // integers: with a zero point
+  float global_scale = 1;       // divides what is dequantized (NVFP4)
+  float zero_scale = 1;         // scale where everything is 0
+  float static_scale = 0;       // not 0: the scale of everything
+  float static_zero_point = 0;  // with it, and `asymmetric`: the zero point
 };
 
 struct QuantizedRow {
@@ -35,6 +36,10 @@ struct QuantizedRow {
 
 // What `spec` asks for: element, group and static scale. Scales are float32.
 ActivationScaling ScalingOf(const QuantSpec& spec, float static_scale);
+
+// What the layer asks for: element, group, type of the group scales, static scale and zero point of
+// `expert`.
+ActivationScaling ScalingOf(const StandardTensor& tensor, int64_t expert = 0);
 
 QuantizedRow QuantizeActivations(absl::Span<const float> row, const ActivationScaling& scaling);
 

@@ -58,6 +58,13 @@ void WriteBias(const NumberFormat& format, StandardTensor& part) {
   part.bias.resize(part.shape.experts * part.shape.n * format.bits / 8);  // zeros
 }
 
+// Factors of 1.
+void WriteInputScale(StandardTensor& part) {
+  if (part.has_input_scale) return;
+  part.has_input_scale = true;
+  for (int64_t i = 0; i < part.shape.experts * part.shape.k; ++i) Append(part.input_scale, 1.0f);
+}
+
 // Secondary scales per channel.
 void WriteChannelScales(StandardTensor& part) {
   const SecondaryScaleKind kind = part.spec.secondary_scale;
@@ -107,7 +114,8 @@ absl::Status CheckAlike(const Parts& parts) {
     if (part.spec.zero_point != first.spec.zero_point) return Differ("kind of zero points", i);
     if (!(part.spec.activation == first.spec.activation) ||
         part.spec.activation_scale != first.spec.activation_scale ||
-        part.spec.activation_group != first.spec.activation_group) {
+        part.spec.activation_group != first.spec.activation_group ||
+        !(part.encoding == first.encoding)) {
       return Differ("quantization of activations", i);
     }
     if (part.gate_up_interleaved != first.gate_up_interleaved) return Differ("order of rows", i);
@@ -124,7 +132,10 @@ absl::Status MakeAlike(Parts& parts) {
   for (const StandardTensor& part : parts) {
     if (part.spec.bias.present()) bias = part.spec.bias;
   }
+  const bool input_scale = std::any_of(
+      parts.begin(), parts.end(), [](const StandardTensor& part) { return part.has_input_scale; });
   for (StandardTensor& part : parts) {
+    if (input_scale) WriteInputScale(part);
     if (zero_points && part.spec.weight.kind == NumberKind::kInteger) WriteZeroPoints(part);
     if (group_index) WriteGroupIndex(part);
     if (bias.present()) WriteBias(bias, part);
@@ -197,19 +208,40 @@ Buffer JoinRows(Parts& parts, Buffer StandardTensor::*tensor) {
   return out;
 }
 
-Buffer LargestActivationScales(const Parts& parts) {
-  Buffer largest = parts.front().activation_scale;
+// Element by element of one float32 tensor.
+Buffer Choose(const Parts& parts, Buffer StandardTensor::*tensor,
+              const float& (*choice)(const float&, const float&)) {
+  Buffer chosen = parts.front().*tensor;
   for (const StandardTensor& part : parts) {
-    for (size_t offset = 0; offset < largest.size(); offset += sizeof(float)) {
+    for (size_t offset = 0; offset < chosen.size(); offset += sizeof(float)) {
       float a;
       float b;
-      std::memcpy(&a, largest.data() + offset, sizeof(a));
-      std::memcpy(&b, part.activation_scale.data() + offset, sizeof(b));
-      a = std::max(a, b);
-      std::memcpy(largest.data() + offset, &a, sizeof(a));
+      std::memcpy(&a, chosen.data() + offset, sizeof(a));
+      std::memcpy(&b, (part.*tensor).data() + offset, sizeof(b));
+      a = choice(a, b);
+      std::memcpy(chosen.data() + offset, &a, sizeof(a));
     }
   }
-  return largest;
+  return chosen;
+}
+
+// The parts see the same activations: one scale must cover what each of them expects.
+absl::Status JoinActivationTensors(const Parts& parts, StandardTensor& out) {
+  using T = StandardTensor;
+  for (size_t i = 1; i < parts.size(); ++i) {
+    if (parts[i].input_scale != parts[0].input_scale) return Differ("input scale", i);
+    const bool same = parts[i].activation_scale == parts[0].activation_scale &&
+                      parts[i].activation_zero_point == parts[0].activation_zero_point;
+    if (parts[0].encoding.zero_points && !same) return Differ("range of activations", i);
+  }
+  out.has_input_scale = parts[0].has_input_scale;
+  out.input_scale = parts[0].input_scale;
+  out.encoding = parts[0].encoding;
+  out.activation_zero_point = parts[0].activation_zero_point;
+  out.activation_scale = Choose(parts, &T::activation_scale, &std::max<float>);
+  // A divisor: the smallest is of the largest activations.
+  out.activation_global_scale = Choose(parts, &T::activation_global_scale, &std::min<float>);
+  return absl::OkStatus();
 }
 
 // ---- experts ----
@@ -262,6 +294,7 @@ absl::StatusOr<StandardTensor> ConcatenateRows(std::vector<StandardTensor> parts
     if (parts[i].group_index != parts[0].group_index) return Differ("group index", i);
     out.shape.n += parts[i].shape.n;
   }
+  GEMMD_RETURN_IF_ERROR(JoinActivationTensors(parts, out));
   AlignScaleRows(parts);
   AlignSecondaryScales(parts);
   out.spec = parts[0].spec;
@@ -269,7 +302,6 @@ absl::StatusOr<StandardTensor> ConcatenateRows(std::vector<StandardTensor> parts
   out.shape.k = parts[0].shape.k;
   out.scale_columns = parts[0].scale_columns;
   out.group_index = parts[0].group_index;
-  out.activation_scale = LargestActivationScales(parts);
   out.codes = JoinRows(parts, &StandardTensor::codes);
   if (out.spec.scale_block_n == 0) {  // the parts share them
     out.scales = std::move(parts[0].scales);
@@ -298,10 +330,13 @@ absl::StatusOr<StandardTensor> StackExperts(std::vector<StandardTensor> parts) {
   out.spec = parts[0].spec;
   out.scale_columns = parts[0].scale_columns;
   out.gate_up_interleaved = parts[0].gate_up_interleaved;
+  out.has_input_scale = parts[0].has_input_scale;
+  out.encoding = parts[0].encoding;
   for (Buffer StandardTensor::*tensor :
        {&StandardTensor::codes, &StandardTensor::scales, &StandardTensor::zero_points,
         &StandardTensor::secondary_scales, &StandardTensor::group_index, &StandardTensor::bias,
-        &StandardTensor::activation_scale}) {
+        &StandardTensor::activation_scale, &StandardTensor::input_scale,
+        &StandardTensor::activation_zero_point, &StandardTensor::activation_global_scale}) {
     out.*tensor = JoinExperts(parts, tensor);
   }
   return out;

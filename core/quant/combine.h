@@ -15,7 +15,8 @@
 
 namespace gemmd {
 
-// Static activation scales of the parts: the largest, because the parts see the same activations.
+// The parts see the same activations, so what they say of them becomes one: the largest static scale, the
+// smallest global scale (a divisor); static zero points with their scales, and input scales, must agree.
 absl::StatusOr<StandardTensor> ConcatenateRows(std::vector<StandardTensor> parts);
 
 // Repeats scales and zero points so that `block_n` rows share one; it must divide the rows that share

@@ -103,6 +103,17 @@ int64_t RowBlock(const QuantSpec& spec, int64_t begin) {
 
 }  // namespace
 
+int64_t ColumnUnit(const StandardTensor& whole) {
+  const QuantSpec& spec = whole.spec;
+  int64_t unit = 1;
+  if (spec.scale_block_k > 0 && !spec.has_group_index) unit = spec.scale_block_k;
+  // Activations are quantized by groups of the whole row too.
+  for (const int64_t group : {spec.activation_group, whole.encoding.group}) {
+    if (group > 0) unit = std::lcm(unit, group);
+  }
+  return unit;
+}
+
 absl::StatusOr<StandardTensor> Slice(const StandardTensor& whole, const LayerSlice& slice) {
   LayerSlice part;
   const auto [experts, n, k] = whole.shape;
@@ -111,9 +122,7 @@ absl::StatusOr<StandardTensor> Slice(const StandardTensor& whole, const LayerSli
   GEMMD_ASSIGN_OR_RETURN(part.columns, Resolve("columns", slice.columns, k));
   const QuantSpec& spec = whole.spec;
   if (whole.gate_up_interleaved) GEMMD_RETURN_IF_ERROR(CheckCut("rows", part.rows, n, 2));
-  if (spec.scale_block_k > 0 && !spec.has_group_index) {
-    GEMMD_RETURN_IF_ERROR(CheckCut("columns", part.columns, k, spec.scale_block_k));
-  }
+  GEMMD_RETURN_IF_ERROR(CheckCut("columns", part.columns, k, ColumnUnit(whole)));
   StandardTensor out;
   out.spec = spec;
   out.shape = {part.experts.end - part.experts.begin, part.rows.end - part.rows.begin,
@@ -145,6 +154,13 @@ absl::StatusOr<StandardTensor> Slice(const StandardTensor& whole, const LayerSli
       Cut(whole.group_index, 1, k, sizeof(int32_t), part.experts, {0, 1}, part.columns);
   out.activation_scale =
       Cut(whole.activation_scale, 1, 1, sizeof(float), part.experts, {0, 1}, {0, 1});
+  out.has_input_scale = whole.has_input_scale;
+  out.input_scale = Cut(whole.input_scale, 1, k, sizeof(float), part.experts, {0, 1}, part.columns);
+  out.encoding = whole.encoding;
+  out.activation_zero_point =
+      Cut(whole.activation_zero_point, 1, 1, sizeof(int16_t), part.experts, {0, 1}, {0, 1});
+  out.activation_global_scale =
+      Cut(whole.activation_global_scale, 1, 1, sizeof(float), part.experts, {0, 1}, {0, 1});
   if (part.columns.begin == 0) {
     out.bias = Cut(whole.bias, n, 1, spec.bias.bits / 8, part.experts, part.rows, {0, 1});
   } else {

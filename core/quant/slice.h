@@ -1,8 +1,9 @@
 // What    A part of a layer for one rank of tensor or expert parallelism: some experts, rows and
 //         columns, exactly.
 // Shapes  Rows may be cut anywhere (inside a block of scales its scale is repeated; interleaved
-//         gate and up rows only in pairs). Columns may be cut between groups of scale_block_k, with
-//         a group index anywhere: the slice then keeps all scale columns.
+//         gate and up rows only in pairs). Columns may be cut between groups, of the weights and of
+//         the activations; a group index frees the weights' groups: the slice keeps all scale
+//         columns.
 // Bias    Stays with the slice that begins at column 0: the sum of all slices along K has it once.
 // Errors  InvalidArgument SHAPE_MISMATCH for a range outside; SLICE_CUTS_GROUP naming the sizes
 //         that would be legal.
@@ -28,6 +29,9 @@ struct LayerSlice {
   Range rows;
   Range columns;
 };
+
+// Columns are cut at multiples of this.
+int64_t ColumnUnit(const StandardTensor& whole);
 
 absl::StatusOr<StandardTensor> Slice(const StandardTensor& whole, const LayerSlice& slice);
 

@@ -100,6 +100,45 @@ absl::Status ValidateSpec(const QuantSpec& spec) {
   return ValidateActivation(spec);
 }
 
+// An encoding either adds the type of the group scales to what the spec says, or stands alone because
+// of its zero points, which a reader of the spec must not overlook.
+absl::Status ValidateEncoding(const StandardTensor& tensor) {
+  const ActivationEncoding& encoding = tensor.encoding;
+  const QuantSpec& spec = tensor.spec;
+  if (!encoding.present()) {
+    const bool empty = encoding == ActivationEncoding();
+    return empty ? absl::OkStatus() : BadSpec("the activation encoding has no format");
+  }
+  if (encoding.zero_points) {
+    if (spec.activation.present()) {
+      return BadSpec("activations with zero points belong into the encoding alone");
+    }
+    if (!IsInteger(encoding.format)) return BadSpec("zero points of activations need integers");
+    if (encoding.group_scale.present()) {
+      return BadSpec("activations with zero points have float32 scales");
+    }
+    QuantSpec alone;
+    alone.activation = encoding.format;
+    alone.activation_scale = encoding.scale;
+    alone.activation_group = encoding.group;
+    if (encoding.scale == ActivationScaleKind::kNone) {
+      return BadSpec("zero points of activations need a scale");
+    }
+    return ValidateActivation(alone);
+  }
+  if (!(encoding.format == spec.activation) || encoding.scale != spec.activation_scale ||
+      encoding.group != spec.activation_group) {
+    return BadSpec("the activation encoding contradicts the spec's activation");
+  }
+  const NumberFormat& scale = encoding.group_scale;
+  if (encoding.scale == ActivationScaleKind::kDynamicGroup &&
+      (scale == kFloat8E8M0 || scale == kFloat8E4M3)) {
+    return absl::OkStatus();
+  }
+  return BadSpec(absl::StrCat("group_scale ", Describe(scale),
+                              " is none of e8m0, e4m3, or the activations have no dynamic groups"));
+}
+
 // Product of non-negative extents, or -1 when it does not fit.
 int64_t Product(std::initializer_list<int64_t> extents) {
   int64_t product = 1;
@@ -118,7 +157,11 @@ std::vector<TensorSize> SizesOf(const StandardTensor& tensor) {
   const auto bytes = [](const NumberFormat& format) -> int64_t { return format.bits / 8; };
   const bool has_zero_points = spec.zero_point != ZeroPointKind::kNone;
   const int64_t zero_point_bytes = spec.zero_point == ZeroPointKind::kInteger ? 2 : 4;
-  const bool static_activation = spec.activation_scale == ActivationScaleKind::kStaticTensor;
+  const ActivationEncoding& encoding = tensor.encoding;
+  const bool static_encoding = encoding.scale == ActivationScaleKind::kStaticTensor;
+  const bool static_activation =
+      static_encoding || spec.activation_scale == ActivationScaleKind::kStaticTensor;
+  const bool global_scale = encoding.group_scale == kFloat8E4M3;
   const int64_t secondary_columns = spec.secondary_scale == SecondaryScaleKind::kNone     ? 0
                                     : spec.secondary_scale == SecondaryScaleKind::kTensor ? 1
                                                                                           : n;
@@ -130,7 +173,12 @@ std::vector<TensorSize> SizesOf(const StandardTensor& tensor) {
           {"secondary_scales", &T::secondary_scales, Product({experts, secondary_columns, 4})},
           {"group_index", &T::group_index, Product({spec.has_group_index, experts, k, 4})},
           {"bias", &T::bias, Product({experts, n, bytes(spec.bias)})},
-          {"activation_scale", &T::activation_scale, Product({static_activation, experts, 4})}};
+          {"activation_scale", &T::activation_scale, Product({static_activation, experts, 4})},
+          {"input_scale", &T::input_scale, Product({tensor.has_input_scale, experts, k, 4})},
+          {"activation_zero_point", &T::activation_zero_point,
+           Product({encoding.zero_points && static_encoding, experts, 2})},
+          {"activation_global_scale", &T::activation_global_scale,
+           Product({global_scale, experts, 4})}};
 }
 
 absl::Status ValidateSizes(const StandardTensor& tensor) {
@@ -272,12 +320,21 @@ void DigestSpec(const QuantSpec& spec, DigestStream& stream) {
   stream.Number(spec.activation_group);
 }
 
+void DigestEncoding(const ActivationEncoding& encoding, DigestStream& stream) {
+  stream.Format(encoding.format);
+  stream.Number(static_cast<int64_t>(encoding.scale));
+  stream.Number(encoding.group);
+  stream.Number(encoding.zero_points);
+  stream.Format(encoding.group_scale);
+}
+
 }  // namespace
 
 int64_t StandardTensor::total_bytes() const {
   size_t total = 0;
   for (const Buffer* buffer :
-       {&codes, &scales, &zero_points, &secondary_scales, &group_index, &bias, &activation_scale}) {
+       {&codes, &scales, &zero_points, &secondary_scales, &group_index, &bias, &activation_scale,
+        &input_scale, &activation_zero_point, &activation_global_scale}) {
     total += buffer->size();
   }
   return static_cast<int64_t>(total);
@@ -291,6 +348,7 @@ absl::Status TensorSize::Check(uint64_t got) const {
 
 absl::StatusOr<std::vector<TensorSize>> TensorSizes(const StandardTensor& tensor) {
   GEMMD_RETURN_IF_ERROR(ValidateSpec(tensor.spec));
+  GEMMD_RETURN_IF_ERROR(ValidateEncoding(tensor));
   GEMMD_RETURN_IF_ERROR(ValidateShape(tensor));
   return SizesOf(tensor);
 }
@@ -299,6 +357,7 @@ absl::Status Validate(const QuantSpec& spec) { return ValidateSpec(spec); }
 
 absl::Status Validate(const StandardTensor& tensor) {
   GEMMD_RETURN_IF_ERROR(ValidateSpec(tensor.spec));
+  GEMMD_RETURN_IF_ERROR(ValidateEncoding(tensor));
   GEMMD_RETURN_IF_ERROR(ValidateShape(tensor));
   GEMMD_RETURN_IF_ERROR(ValidateSizes(tensor));
   GEMMD_RETURN_IF_ERROR(ValidateGroupIndex(tensor));
@@ -307,9 +366,11 @@ absl::Status Validate(const StandardTensor& tensor) {
 }
 
 std::string Digest(const StandardTensor& tensor) {
-  constexpr char kMagic[] = "gemmd.StandardTensor.1";  // 22 characters and the final 0
+  // The second stream adds what the first has no place for; other layers keep their digest.
+  const bool first = !tensor.has_input_scale && !tensor.encoding.present();
+  const char* magic = first ? "gemmd.StandardTensor.1" : "gemmd.StandardTensor.2";
   DigestStream stream;
-  stream.Bytes(kMagic, sizeof(kMagic));
+  stream.Bytes(magic, std::strlen(magic) + 1);
   DigestSpec(tensor.spec, stream);
   stream.Number(tensor.shape.experts);
   stream.Number(tensor.shape.n);
@@ -319,6 +380,12 @@ std::string Digest(const StandardTensor& tensor) {
   for (const Buffer* buffer :
        {&tensor.codes, &tensor.scales, &tensor.zero_points, &tensor.secondary_scales,
         &tensor.group_index, &tensor.bias, &tensor.activation_scale}) {
+    stream.Tensor(*buffer);
+  }
+  if (first) return stream.Finish();
+  DigestEncoding(tensor.encoding, stream);
+  for (const Buffer* buffer :
+       {&tensor.input_scale, &tensor.activation_zero_point, &tensor.activation_global_scale}) {
     stream.Tensor(*buffer);
   }
   return stream.Finish();

@@ -18,6 +18,19 @@ namespace gemmd {
 
 using Buffer = std::vector<std::byte>;
 
+// How a checkpoint wants activations quantized where the fields of QuantSpec do not say it all: README.md,
+// "Activations". Absent (kNoFormat) where they do.
+struct ActivationEncoding {
+  NumberFormat format;
+  ActivationScaleKind scale = ActivationScaleKind::kNone;
+  int64_t group = 0;         // columns per scale with kDynamicGroup
+  bool zero_points = false;  // integers: as many as scales
+  NumberFormat group_scale;  // of dynamic groups, if not float32: e8m0, or e4m3 below a global scale
+
+  friend constexpr bool operator==(const ActivationEncoding&, const ActivationEncoding&) = default;
+  constexpr bool present() const { return format.present(); }
+};
+
 struct StandardTensor {
   QuantSpec spec;
   LayerShape shape;
@@ -30,6 +43,11 @@ struct StandardTensor {
   Buffer bias;
   Buffer activation_scale;           // float32 [E], with a static activation scale only
   bool gate_up_interleaved = false;  // rows alternate gate, up
+  bool has_input_scale = false;
+  Buffer input_scale;  // float32 [E, K]: x[m,k] of 16 and more bits is multiplied by it first
+  ActivationEncoding encoding;
+  Buffer activation_zero_point;    // int16 [E], two's complement; with static zero points only
+  Buffer activation_global_scale;  // float32 [E], a divisor; with e4m3 group scales only
 
   int64_t total_bytes() const;
 };

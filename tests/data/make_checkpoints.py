@@ -22,8 +22,6 @@ LARGEST_EXPECTATION = 200_000
 FIRST_ROW, LAST_ROW = 112, 144
 # Cases that are not read bit for bit, and what our readers do instead.
 OUTCOMES = {
-    # pre_quant_scale has no place in the standard representation yet.
-    "modelopt_w4a16_awq": "UNSUPPORTED_FORMAT",
     "gptq_v1_autogptq_b4_zero0_writerbug": "word rule",
 }
 TABLE_START = "| case | writer | commit | seed | expectation by | outcome |\n|---|---|---|---|---|---|\n"

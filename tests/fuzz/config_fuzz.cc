@@ -6,6 +6,7 @@
 #include "core/checkpoint/json.h"
 #include "core/checkpoint/modelopt.h"
 #include "core/checkpoint/module_rules.h"
+#include "core/checkpoint/quark.h"
 #include "tests/fuzz/checkpoint_seeds.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -36,9 +37,10 @@ void Resolve(const Json& config, const std::string& module) {
   (void)ApplyDynamic(config, module).ok();
   const auto patterns = StringsField(config, {"modules_to_not_convert"});
   if (patterns.ok()) (void)SkippedByPatterns(*patterns, module).ok();
+  (void)QuarkSchemeOf(config, module).ok();
   (void)IsModelOptConfig(config);
   for (const Json& file : {Json(), Json({{"quantization", config}})}) {
-    const auto merged = MergeModelOptConfig(config, file);
+    const auto merged = MergeModelOptConfig(config, file, "llama");
     if (merged.ok()) (void)ModelOptSchemeOf(*merged, module).ok();
   }
 }

@@ -95,9 +95,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   workspace.Write("model.safetensors", data + config_size, size - config_size);
   const auto modules = gemmd::ListModules(workspace.path());
   if (!modules.ok()) return 0;
+  constexpr gemmd::AxisSlice kSecondHalf{.rank = 1, .size = 2, .range = {}};
   for (size_t i = 0; i < std::min<size_t>(modules->size(), 4); ++i) {
     const auto layer = gemmd::ReadLayer(workspace.path(), (*modules)[i]);
-    if (layer.ok()) Check(layer->tensor);
+    if (!layer.ok()) continue;
+    Check(layer->tensor);
+    const auto part = gemmd::Slice(layer->tensor,
+                                   gemmd::SliceRequest{{}, kSecondHalf, kSecondHalf, {}});
+    if (part.ok()) Check(*part);
   }
   if (modules->empty()) return 0;
   for (const std::string& name : Composites(modules->front())) {

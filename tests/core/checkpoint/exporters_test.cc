@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/checkpoint/checkpoint.h"
+#include "core/quant/activations.h"
 #include "core/quant/reference.h"
 #include "kernels/base/status.h"
 #include "tests/core/checkpoint/test_checkpoint.h"
@@ -59,8 +60,9 @@ TEST_P(ActivationTest, CarriesWhatTheCheckpointDeclares) {
   EXPECT_EQ(spec.activation, declared.activation);
   EXPECT_EQ(spec.activation_scale, declared.kind);
   EXPECT_EQ(spec.activation_group, declared.group);
-  const size_t scale_bytes = declared.kind == ActivationScaleKind::kStaticTensor ? 4 : 0;
-  EXPECT_EQ(layer->tensor.activation_scale.size(), scale_bytes);
+  const bool has_scale = declared.kind == ActivationScaleKind::kStaticTensor ||
+                         layer->tensor.encoding.scale == ActivationScaleKind::kStaticTensor;
+  EXPECT_EQ(layer->tensor.activation_scale.size(), has_scale ? 4 : 0);
 }
 
 constexpr auto kToken = ActivationScaleKind::kDynamicToken;
@@ -74,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Declared{"ct_fp8_block_nondiv", kFloat8E4M3, kGroup, 128},
                     Declared{"ct_fp8_tensor_static", kFloat8E4M3, kStatic, 0},
                     Declared{"ct_int8_channel_sym", kInt8, kToken, 0},
-                    // A zero point of the activations has no place in the spec.
+                    // A zero point of the activations is in the encoding, not in the spec.
                     Declared{"ct_int8_channel_static_asym_input", kNoFormat, kNothing, 0},
                     Declared{"ct_nvfp4_n50_k80", kFloat4E2M1, kGroup, 16},
                     Declared{"ct_pack_w4_g128_sym", kNoFormat, kNothing, 0},
@@ -100,6 +102,79 @@ TEST(ActivationScaleTest, IsTheStoredOne) {
   ASSERT_TRUE(layer.ok()) << layer.status();
   const std::string& stored = checkpoint.tensors.at(std::string(kDown) + ".input_scale").bytes;
   EXPECT_EQ(std::memcmp(layer->tensor.activation_scale.data(), stored.data(), 4), 0);
+}
+
+// Golden file: static scale and signed zero point.
+TEST(EncodingTest, KeepsTheStaticZeroPoint) {
+  const std::string name = "ct_int8_channel_static_asym_input";
+  const EditableCheckpoint checkpoint(name);
+  const auto layer = ReadLayer(CaseDirectory(name), kDown);
+  ASSERT_TRUE(layer.ok()) << layer.status();
+  const std::string prefix = kDown;
+  uint16_t scale;
+  std::memcpy(&scale, checkpoint.tensors.at(prefix + ".input_scale").bytes.data(), sizeof(scale));
+  const ActivationScaling scaling = ScalingOf(layer->tensor);
+  EXPECT_EQ(scaling.static_scale, DecodeNumber(kBFloat16, scale));
+  EXPECT_EQ(scaling.static_zero_point,
+            static_cast<int8_t>(checkpoint.tensors.at(prefix + ".input_zero_point").bytes[0]));
+  EXPECT_NE(scaling.static_zero_point, 0);
+  EXPECT_TRUE(scaling.asymmetric);
+  EXPECT_EQ(scaling.element, kInt8);
+}
+
+TEST(EncodingTest, KeepsDynamicZeroPoints) {
+  EditableCheckpoint checkpoint("ct_int8_channel_static_asym_input");
+  auto& inputs =
+      checkpoint.config["quantization_config"]["config_groups"]["group_0"]["input_activations"];
+  inputs["dynamic"] = true;
+  inputs["strategy"] = "token";
+  checkpoint.tensors.erase(std::string(kDown) + ".input_scale");
+  checkpoint.tensors.erase(std::string(kDown) + ".input_zero_point");
+  const auto layer = ReadChanged(checkpoint, kDown);
+  ASSERT_TRUE(layer.ok()) << layer.status();
+  EXPECT_EQ(layer->tensor.encoding, (ActivationEncoding{.format = kInt8,
+                                                        .scale = kToken,
+                                                        .group = 0,
+                                                        .zero_points = true,
+                                                        .group_scale = kNoFormat}));
+  EXPECT_FALSE(layer->tensor.spec.activation.present());
+  inputs["type"] = "float";
+  EXPECT_EQ(ReasonOf(ReadChanged(checkpoint, kDown).status()), "UNSUPPORTED_FORMAT");
+}
+
+TEST(EncodingTest, KeepsTheGlobalScaleOfNvfp4Activations) {
+  const EditableCheckpoint divisor("ct_nvfp4_n50_k80");
+  const auto compressed = ReadLayer(CaseDirectory("ct_nvfp4_n50_k80"), kDown);
+  ASSERT_TRUE(compressed.ok()) << compressed.status();
+  EXPECT_EQ(compressed->tensor.encoding.group_scale, kFloat8E4M3);
+  EXPECT_EQ(ScalingOf(compressed->tensor).global_scale,
+            FirstFloat(divisor.tensors.at(std::string(kDown) + ".input_global_scale").bytes));
+  const EditableCheckpoint factor("modelopt_nvfp4_llama");
+  const auto modelopt = ReadLayer(CaseDirectory("modelopt_nvfp4_llama"), kDown);
+  ASSERT_TRUE(modelopt.ok()) << modelopt.status();
+  EXPECT_EQ(ScalingOf(modelopt->tensor).global_scale,
+            1 / FirstFloat(factor.tensors.at(std::string(kDown) + ".input_scale").bytes));
+}
+
+TEST(EncodingTest, KeepsThatScalesOfMxActivationsAreExponents) {
+  for (const char* name : {"modelopt_mxfp4_llama", "modelopt_mxfp8_llama"}) {
+    const auto layer = ReadLayer(CaseDirectory(name), kDown);
+    ASSERT_TRUE(layer.ok()) << layer.status();
+    EXPECT_EQ(layer->tensor.encoding.group_scale, kFloat8E8M0) << name;
+  }
+  EditableCheckpoint checkpoint("ct_mxfp8");
+  auto& group = checkpoint.config["quantization_config"]["config_groups"]["group_0"];
+  group["input_activations"] = group["weights"];
+  group["input_activations"]["dynamic"] = true;
+  for (const char* dtype : {"torch.uint8", ""}) {  // older files leave it out
+    group["input_activations"]["scale_dtype"] = nullptr;
+    if (dtype[0] != 0) group["input_activations"]["scale_dtype"] = dtype;
+    const auto layer = ReadChanged(checkpoint, kDown);
+    ASSERT_TRUE(layer.ok()) << layer.status();
+    EXPECT_EQ(layer->tensor.encoding.group_scale, kFloat8E8M0) << dtype;
+  }
+  group["input_activations"]["scale_dtype"] = "torch.bfloat16";
+  EXPECT_FALSE(ReadChanged(checkpoint, kDown)->tensor.encoding.present());
 }
 
 TEST(ActivationScaleTest, OfFusedProjectionsIsTheLargest) {
@@ -158,14 +233,66 @@ TEST(ModelOptTest, TakesTheAlgorithmOfEachLayerWithMixedPrecision) {
   EXPECT_EQ(ReasonOf(other.status()), "BAD_CHECKPOINT") << other.status();
 }
 
+// bf16 factors of the golden file, as float32.
+TEST(ModelOptTest, KeepsThePreQuantScaleOfAwq) {
+  const EditableCheckpoint checkpoint("modelopt_w4a16_awq");
+  const auto layer = ReadLayer(CaseDirectory("modelopt_w4a16_awq"), kDown);
+  ASSERT_TRUE(layer.ok()) << layer.status();
+  const std::string& stored = checkpoint.tensors.at(std::string(kDown) + ".pre_quant_scale").bytes;
+  ASSERT_TRUE(layer->tensor.has_input_scale);
+  ASSERT_EQ(layer->tensor.input_scale.size(), 2 * stored.size());
+  for (size_t i = 0; i < stored.size() / 2; ++i) {
+    uint16_t code;
+    std::memcpy(&code, stored.data() + 2 * i, sizeof(code));
+    float factor;
+    std::memcpy(&factor, layer->tensor.input_scale.data() + 4 * i, sizeof(factor));
+    ASSERT_EQ(factor, DecodeNumber(kBFloat16, code)) << i;
+  }
+}
+
+TEST(ModelOptTest, DropsAPreQuantScaleOfOnesAndRefusesABadOne) {
+  EditableCheckpoint checkpoint("modelopt_w4a16_awq");
+  RawTensor& factors = checkpoint.tensors.at(std::string(kDown) + ".pre_quant_scale");
+  for (size_t i = 0; i < factors.bytes.size(); i += 2) {
+    factors.bytes[i] = '\x80';
+    factors.bytes[i + 1] = '\x3f';  // 1
+  }
+  const auto ones = ReadChanged(checkpoint, kDown);
+  ASSERT_TRUE(ones.ok()) << ones.status();
+  EXPECT_FALSE(ones->tensor.has_input_scale);
+  for (const char* bad : {"\x00\x00", "\xc0\x7f"}) {  // 0, NaN
+    factors.bytes.replace(0, 2, bad, 2);
+    const auto layer = ReadChanged(checkpoint, kDown);
+    EXPECT_EQ(ReasonOf(layer.status()), "BAD_CHECKPOINT") << layer.status();
+  }
+  factors.bytes.resize(factors.bytes.size() - 2);
+  factors.shape[0] -= 1;
+  EXPECT_EQ(ReasonOf(ReadChanged(checkpoint, kDown).status()), "BAD_CHECKPOINT");
+}
+
+TEST(ModelOptTest, ReadsNvfp4Awq) {
+  const std::string name = "modelopt_nvfp4_odd";
+  EditableCheckpoint checkpoint(name);
+  checkpoint.modelopt_config = nullptr;
+  checkpoint.config["quantization_config"]["quant_algo"] = "NVFP4_AWQ";
+  const std::string module = ListModules(CaseDirectory(name))->front();
+  const auto plain = ReadLayer(CaseDirectory(name), module);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  std::string factors;
+  for (int64_t i = 0; i < plain->tensor.shape.k; ++i) factors += std::string("\x00\x40", 2);  // 2
+  checkpoint.tensors[module + ".pre_quant_scale"] = {"BF16", {plain->tensor.shape.k}, factors};
+  const auto layer = ReadChanged(checkpoint, module);
+  ASSERT_TRUE(layer.ok()) << layer.status();
+  EXPECT_TRUE(layer->tensor.has_input_scale);
+  EXPECT_EQ(Dequantize(layer->tensor), Dequantize(plain->tensor));
+  checkpoint.config["quantization_config"]["quant_algo"] = "NVFP4";
+  EXPECT_EQ(ReasonOf(ReadChanged(checkpoint, module).status()), "BAD_CHECKPOINT");
+}
+
 TEST(ModelOptTest, ReadsAwqWherePreQuantScalesWereFolded) {
   const std::string name = "modelopt_w4a16_awq";
   EditableCheckpoint checkpoint(name);
-  const std::string scale = std::string(kDown) + ".pre_quant_scale";
-  const auto refused = ReadChanged(checkpoint, kDown);
-  EXPECT_EQ(ReasonOf(refused.status()), "UNSUPPORTED_FORMAT");
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("pre_quant_scale"));
-  checkpoint.tensors.erase(scale);
+  checkpoint.tensors.erase(std::string(kDown) + ".pre_quant_scale");
   const auto layer = ReadChanged(checkpoint, kDown);
   ASSERT_TRUE(layer.ok()) << layer.status();
   const RawTensor expected =

@@ -95,7 +95,7 @@ TEST(CheckpointFilesTest, NamesWhatIsMissing) {
 
 TEST(CheckpointFilesTest, RefusesUnknownMethods) {
   for (const char* config :
-       {R"({"quantization_config": {}})", R"({"quantization_config": {"quant_method": "quark"}})",
+       {R"({"quantization_config": {}})", R"({"quantization_config": {"quant_method": "eetq"}})",
         R"({"quantization_config": {"quant_method": "bitsandbytes"}})"}) {
     TemporaryDirectory directory;
     EditableCheckpoint(kCase).Write(directory.path());

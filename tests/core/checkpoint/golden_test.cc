@@ -157,14 +157,14 @@ TEST(GoldenDigestTest, IsWhatItAlwaysWas) {
        "61a46da2fbec85e517b2383c5ac042f4f97eb5ae902f0f5f8834910435759bcb"},
       {"awq_gemm_g128", "a2884baf943dc488921f6c0d6eda93730ee3f41fa9b9869a6007e3bc413769a1"},
       {"bitnet_bitlinear", "fe2dcdfe0c0dfb987c0c0bac8e9c6bf52ad35c309c53c48ea1ff6f0015b9406f"},
-      {"ct_nvfp4_n50_k80", "c24243ead97572c11abdeccc936d85ef82fde667d4c1d67cd8a35e622095076f"},
+      {"ct_nvfp4_n50_k80", "12b5f24332a11cac74829ef38719d3c9627e7163731b7089cd9097801e60f6a0"},
       {"ct_pack_w3_g64_dense", "f3780cec5342c4e353c76415d09180eba847957a7790d5f45bff22c440841f90"},
       {"fp8_block128_ue8m0", "84b830b63f4a47b5d831f07c9175d4e547ba2375eb95d9576d7cea8351b62d79"},
       {"gptoss_mxfp4_hf", "9c0072ea2853a008b50c23564f975ab6311b85a4dd9dfb77b44a337ebd36e8a5"},
       {"gptq_v1_autogptq_b4_descact_g64",
        "83efbeb7eb4eed74a8cea1870f6e6d8f5321aa9ad1a6f7bceaf96b606c0174cb"},
       {"modelopt_fp8_llama", "f9508bc318ca68d37ef30274e0dbb7a4cedcd7e16a107d067a437d78bcce7818"},
-      {"modelopt_nvfp4_odd", "d469b476daa3bbabcfffe98033837173fe744b2271ca9fa73656f2c3b0ddb824"},
+      {"modelopt_nvfp4_odd", "3e3681faba0061c1a156a354038ab7b532f1a2d69c2cd9912a1d57f33248b055"},
   };
   for (const auto& [name, digest] : digests) {
     const auto modules = ListModules(CaseDirectory(name));

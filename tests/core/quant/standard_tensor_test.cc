@@ -133,6 +133,26 @@ TEST(DigestTest, MatchesTheDocumentedByteStream) {
   EXPECT_EQ(Digest(tensor), "1e0da7728c9d9212a3bad0156c214c7adc08a18d55a30cd8127fb0fdd44e0aa1");
 }
 
+// The second stream, of layers that have what the first has no place for; computed the same way.
+TEST(DigestTest, MatchesTheDocumentedSecondStream) {
+  StandardTensor tensor{.spec = {.weight = IntegerFormat(4), .scale = kFloat16, .scale_block_k = 8},
+                        .shape = {1, 1, 8}};
+  Append(tensor.codes, uint32_t{0x76543210});
+  Append(tensor.scales, uint16_t{0x3c00});
+  StandardTensor scaled = tensor;
+  scaled.has_input_scale = true;
+  for (int i = 1; i <= 8; ++i) Append(scaled.input_scale, static_cast<float>(i));
+  EXPECT_EQ(Digest(scaled), "9770da0c8f80c6e653ff4e630f5f1d17a63b4f9690b8e394cef262d4686bf6b0");
+  tensor.encoding = {.format = kInt8,
+                     .scale = ActivationScaleKind::kStaticTensor,
+                     .group = 0,
+                     .zero_points = true,
+                     .group_scale = kNoFormat};
+  Append(tensor.activation_scale, 0.5f);
+  Append(tensor.activation_zero_point, int16_t{-3});
+  EXPECT_EQ(Digest(tensor), "c3b9f0fab83987ff9f915d41392a972c8694e72e4e9c500d6cd5fd4f9b13d67a");
+}
+
 TEST(DigestTest, DependsOnEverything) {
   const StandardTensor tensor = FullTensor();
   const std::string digest = Digest(tensor);

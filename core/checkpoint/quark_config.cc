@@ -1,0 +1,160 @@
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/checkpoint/errors.h"
+#include "core/checkpoint/module_rules.h"
+#include "core/checkpoint/quark.h"
+#include "kernels/base/status.h"
+
+namespace gemmd {
+namespace {
+
+absl::Status Unsupported(absl::string_view what) {
+  return UnsupportedFormat(absl::StrCat("Quark ", what, " is not read"));
+}
+
+// Names as Quark and vLLM match them: shell patterns, and regular expressions behind "re:".
+absl::StatusOr<bool> Matches(const std::string& pattern, const std::string& module) {
+  constexpr char kRegex[] = "re:";
+  if (absl::StartsWith(pattern, kRegex)) return PythonMatch(pattern.substr(3), module);
+  return ShellMatch(pattern, module);
+}
+
+absl::Status ParseBlock(const Json& spec, QuarkSpec& to) {
+  const Json* block = FindField(spec, {"block_size"});
+  const auto is_extent = [](const Json& value) {
+    return value.is_number_unsigned() && value.get<uint64_t>() >= 1 &&
+           value.get<uint64_t>() <= 1 << 30;
+  };
+  if (block == nullptr || !block->is_array() || block->size() != 2 || !is_extent((*block)[0]) ||
+      !is_extent((*block)[1])) {
+    return BadCheckpoint("\"block_size\": expected two positive integers with qscheme per_block");
+  }
+  to.block_n = (*block)[0].get<int64_t>();
+  to.block_k = (*block)[1].get<int64_t>();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<QuarkSpec> ParseSpec(const Json& spec) {
+  if (!spec.is_object()) return BadCheckpoint("a tensor's quantization is no object");
+  QuarkSpec to;
+  GEMMD_ASSIGN_OR_RETURN(to.dtype, NameField(spec, {"dtype"}, ""));
+  GEMMD_ASSIGN_OR_RETURN(to.scheme, NameField(spec, {"qscheme"}, "per_tensor"));
+  GEMMD_ASSIGN_OR_RETURN(to.scale_format, NameField(spec, {"scale_format"}, ""));
+  GEMMD_ASSIGN_OR_RETURN(to.axis, IntegerField(spec, {"ch_axis"}, -2));
+  GEMMD_ASSIGN_OR_RETURN(to.group, IntegerField(spec, {"group_size"}, 0));
+  GEMMD_ASSIGN_OR_RETURN(to.symmetric, BoolField(spec, {"symmetric"}, true));
+  GEMMD_ASSIGN_OR_RETURN(to.dynamic, BoolField(spec, {"is_dynamic"}, false));
+  GEMMD_ASSIGN_OR_RETURN(const std::string zero_points,
+                         NameField(spec, {"zero_point_type"}, "int32"));
+  if (zero_points != "int32") return Unsupported(absl::StrCat("zero_point_type ", zero_points));
+  if (to.scale_format == "e5m3") return Unsupported("scale_format e5m3");
+  if (to.scheme == "per_block") GEMMD_RETURN_IF_ERROR(ParseBlock(spec, to));
+  if (to.scheme == "per_group" && (to.group < 1 || to.group > int64_t{1} << 40)) {
+    return BadCheckpoint(absl::StrCat(
+        "\"group_size\": expected a positive number with qscheme per_group, got ", to.group));
+  }
+  return to;
+}
+
+// A spec, or the two of NVFP4: e2m1 in groups of 16 whose scales are e4m3 below one factor.
+absl::StatusOr<QuarkSpec> ParseLevels(const Json& levels, const char* what, bool& below_factor) {
+  below_factor = false;
+  if (!levels.is_array()) return ParseSpec(levels);
+  if (levels.size() == 1) return ParseSpec(levels[0]);
+  if (levels.size() != 2) return Unsupported(absl::StrCat(what, " of more than two levels"));
+  GEMMD_ASSIGN_OR_RETURN(const QuarkSpec codes, ParseSpec(levels[0]));
+  GEMMD_ASSIGN_OR_RETURN(const QuarkSpec scales, ParseSpec(levels[1]));
+  GEMMD_ASSIGN_OR_RETURN(const bool of_scales, BoolField(levels[1], {"is_scale_quant"}, false));
+  below_factor = of_scales && codes.scheme == "per_group" && scales.dtype == "fp8_e4m3" &&
+                 scales.scheme == "per_tensor";
+  if (below_factor) return codes;
+  return Unsupported(absl::StrCat(what, " of two levels ", codes.dtype, " and ", scales.dtype));
+}
+
+// The entry of layer_quant_config that matches first, then that of the class, then the global one.
+absl::StatusOr<const Json*> EntryOf(const Json& config, const std::string& module) {
+  const Json* layers = FindField(config, {"layer_quant_config"});
+  if (layers != nullptr) {
+    if (!layers->is_object()) return BadCheckpoint("\"layer_quant_config\": expected an object");
+    for (const auto& [pattern, entry] : layers->items()) {
+      GEMMD_ASSIGN_OR_RETURN(const bool matches, Matches(pattern, module));
+      if (matches) return &entry;
+    }
+  }
+  const Json* types = FindField(config, {"layer_type_quant_config"});
+  const Json* linear = types == nullptr ? nullptr : FindField(*types, {"Linear"});
+  if (linear != nullptr) return linear;
+  return FindField(config, {"global_quant_config"});
+}
+
+// Rotations that x must get before the GEMM. Those that were multiplied into the weights change nothing.
+absl::Status RejectRotations(const Json& config) {
+  const Json* algorithms = FindField(config, {"algo_config"});
+  if (algorithms == nullptr) return absl::OkStatus();
+  const Json list = algorithms->is_array() ? *algorithms : Json::array({*algorithms});
+  for (const Json& algorithm : list) {
+    for (const char* rotation : {"online_r1_rotation", "r4"}) {
+      GEMMD_ASSIGN_OR_RETURN(const bool online, BoolField(algorithm, {rotation}, false));
+      if (online) return Unsupported(absl::StrCat("algo_config with ", rotation));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParseExport(const Json& config, QuarkScheme& scheme) {
+  const Json* options = FindField(config, {"export"});
+  if (options == nullptr) return absl::OkStatus();
+  GEMMD_ASSIGN_OR_RETURN(const std::string pack, NameField(*options, {"pack_method"}, "reorder"));
+  GEMMD_ASSIGN_OR_RETURN(const std::string format,
+                         NameField(*options, {"weight_format"}, "real_quantized"));
+  if (format != "real_quantized") return Unsupported(absl::StrCat("weight_format ", format));
+  if (pack != "reorder" && pack != "order") return Unsupported(absl::StrCat("pack_method ", pack));
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<std::string> cache,
+                         StringsField(*options, {"kv_cache_group"}));
+  scheme.reordered = pack == "reorder";
+  scheme.has_cache_scales = !cache.empty();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+NumberFormat QuarkFormat(const std::string& dtype) {
+  if (dtype == "fp8_e4m3") return kFloat8E4M3;
+  if (dtype == "fp8_e5m2") return kFloat8E5M2;
+  if (dtype == "fp4") return kFloat4E2M1;
+  if (dtype == "fp6_e2m3") return FloatFormat(2, 3);
+  if (dtype == "fp6_e3m2") return FloatFormat(3, 2);
+  if (dtype == "int8" || dtype == "uint8") return IntegerFormat(8);
+  if (dtype == "int4" || dtype == "uint4") return IntegerFormat(4);
+  return kNoFormat;
+}
+
+absl::StatusOr<std::optional<QuarkScheme>> QuarkSchemeOf(const Json& config,
+                                                         const std::string& module) {
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<std::string> excluded,
+                         StringsField(config, {"exclude"}));
+  for (const std::string& pattern : excluded) {
+    GEMMD_ASSIGN_OR_RETURN(const bool matches, Matches(pattern, module));
+    if (matches) return std::nullopt;
+  }
+  GEMMD_ASSIGN_OR_RETURN(const Json* const entry, EntryOf(config, module));
+  const Json* weight = entry == nullptr ? nullptr : FindField(*entry, {"weight"});
+  if (weight == nullptr) return std::nullopt;
+  QuarkScheme scheme;
+  GEMMD_RETURN_IF_ERROR(RejectRotations(config));
+  GEMMD_RETURN_IF_ERROR(ParseExport(config, scheme));
+  GEMMD_ASSIGN_OR_RETURN(scheme.weight, ParseLevels(*weight, "weights", scheme.scale_below_factor));
+  if (scheme.weight.dynamic) return Unsupported("weights with is_dynamic");
+  if (FindField(*entry, {"bias"}) != nullptr) return Unsupported("quantized bias");
+  const bool cache = scheme.has_cache_scales;  // output_tensors are the cache's
+  if (FindField(*entry, {"output_tensors"}) != nullptr && !cache) {
+    return Unsupported("output_tensors without kv_cache_group");
+  }
+  const Json* input = FindField(*entry, {"input_tensors"});
+  if (input == nullptr) return scheme;
+  GEMMD_ASSIGN_OR_RETURN(scheme.input,
+                         ParseLevels(*input, "input_tensors", scheme.input_below_factor));
+  return scheme;
+}
+
+}  // namespace gemmd

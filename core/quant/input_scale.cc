@@ -1,0 +1,120 @@
+#include "core/quant/input_scale.h"
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/quant/reference.h"
+#include "kernels/base/status.h"
+
+namespace gemmd {
+namespace {
+
+float FactorAt(const StandardTensor& tensor, int64_t expert, int64_t column) {
+  float factor;
+  std::memcpy(&factor,
+              tensor.input_scale.data() + (expert * tensor.shape.k + column) * sizeof(factor),
+              sizeof(factor));
+  return factor;
+}
+
+absl::Status CannotFold(absl::string_view why) {
+  return Error(
+      absl::StatusCode::kUnimplemented, "NO_KERNEL",
+      absl::StrCat("the layer has an input scale: no kernel of this device multiplies x, and "
+                   "it does not go into the weights' scales exactly: ",
+                   why, "; the CPU device computes it"));
+}
+
+int64_t GroupOf(const StandardTensor& tensor, int64_t expert, int64_t column) {
+  if (!tensor.spec.has_group_index) {
+    return tensor.spec.scale_block_k == 0 ? 0 : column / tensor.spec.scale_block_k;
+  }
+  int32_t group;
+  std::memcpy(&group,
+              tensor.group_index.data() + (expert * tensor.shape.k + column) * sizeof(group),
+              sizeof(group));
+  return group;
+}
+
+// The one factor of each group of an expert; 1 for a group without columns.
+absl::StatusOr<std::vector<float>> GroupFactors(const StandardTensor& tensor, int64_t expert) {
+  std::vector<float> factors(static_cast<size_t>(tensor.scale_columns), 1);
+  std::vector<bool> seen(factors.size());
+  for (int64_t column = 0; column < tensor.shape.k; ++column) {
+    const auto group = static_cast<size_t>(GroupOf(tensor, expert, column));
+    const float factor = FactorAt(tensor, expert, column);
+    if (seen[group] && factors[group] != factor) {
+      return CannotFold(absl::StrCat("column ", column, " has ", factor,
+                                     ", other columns of its group have ", factors[group]));
+    }
+    factors[group] = factor;
+    seen[group] = true;
+  }
+  return factors;
+}
+
+uint32_t ScaleCode(const StandardTensor& tensor, int64_t index) {
+  const size_t bytes = tensor.spec.scale.bits / 8;
+  uint32_t code = 0;
+  std::memcpy(&code, tensor.scales.data() + index * bytes, bytes);
+  return code;
+}
+
+// The product of two numbers of at most 24 significant bits is exact in double precision.
+absl::StatusOr<uint32_t> ExactProduct(const NumberFormat& format, uint32_t code, float factor) {
+  const double scale = DecodeNumber(format, code);
+  const uint32_t product = EncodeNumber(format, scale * factor);
+  if (DecodeNumber(format, product) == scale * factor) return product;
+  return CannotFold(absl::StrCat("the product of a scale ", scale, " and a factor ", factor,
+                                 " is no number of the scales' type"));
+}
+
+absl::Status FoldExpert(const StandardTensor& tensor, int64_t expert, StandardTensor& out) {
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<float> factors, GroupFactors(tensor, expert));
+  const NumberFormat& format = tensor.spec.scale;
+  const int64_t rows = tensor.spec.ScaleRows(tensor.shape.n);
+  const size_t bytes = format.bits / 8;
+  for (int64_t i = 0; i < rows * tensor.scale_columns; ++i) {
+    const int64_t index = expert * rows * tensor.scale_columns + i;
+    const float factor = factors[static_cast<size_t>(i % tensor.scale_columns)];
+    if (factor == 1) continue;
+    GEMMD_ASSIGN_OR_RETURN(const uint32_t product,
+                           ExactProduct(format, ScaleCode(tensor, index), factor));
+    std::memcpy(out.scales.data() + index * bytes, &product, bytes);
+  }
+  return absl::OkStatus();
+}
+
+bool DeclaresActivations(const StandardTensor& tensor) {
+  return tensor.spec.activation.present() || tensor.encoding.present();
+}
+
+}  // namespace
+
+bool MultipliesInput(const StandardTensor& tensor, const NumberFormat& x) {
+  return tensor.has_input_scale && !(x.bits <= 8 && DeclaresActivations(tensor));
+}
+
+void MultiplyInputScale(const StandardTensor& tensor, int64_t expert, absl::Span<double> x) {
+  for (size_t k = 0; k < x.size(); ++k) {
+    x[k] *= FactorAt(tensor, expert, static_cast<int64_t>(k));
+  }
+}
+
+absl::StatusOr<StandardTensor> FoldInputScale(const StandardTensor& tensor) {
+  if (!tensor.spec.scale.present()) return CannotFold("the weights have no scales");
+  if (DeclaresActivations(tensor)) {
+    return CannotFold("quantized activations were multiplied before, others were not");
+  }
+  StandardTensor out = tensor;
+  out.has_input_scale = false;
+  out.input_scale.clear();
+  for (int64_t expert = 0; expert < tensor.shape.experts; ++expert) {
+    GEMMD_RETURN_IF_ERROR(FoldExpert(tensor, expert, out));
+  }
+  return out;
+}
+
+}  // namespace gemmd

@@ -1,0 +1,131 @@
+#include "core/quant/rank_slice.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/quant/combine.h"
+#include "kernels/base/status.h"
+
+namespace gemmd {
+namespace {
+
+absl::Status ShapeMismatch(absl::string_view message) {
+  return Error(absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH", message);
+}
+
+bool Divides(int64_t size, int64_t extent, int64_t unit) {
+  return extent % size == 0 && extent / size % unit == 0;
+}
+
+// "1, 2, 4": the numbers of ranks that cut `extent` into parts that are multiples of `unit`.
+std::string LegalSizes(int64_t extent, int64_t unit) {
+  constexpr int64_t kMostRanks = 1024;
+  constexpr size_t kMostNamed = 16;
+  std::vector<int64_t> legal = {1};
+  for (int64_t size = 2; size <= kMostRanks && legal.size() < kMostNamed; ++size) {
+    if (Divides(size, extent, unit)) legal.push_back(size);
+  }
+  return absl::StrJoin(legal, ", ");
+}
+
+std::string TextOf(const AxisSlice& slice) {
+  return slice.size > 0 ? absl::StrCat(slice.rank, "/", slice.size)
+                        : absl::StrCat(slice.range.begin, ":", slice.range.end);
+}
+
+absl::Status CheckRank(absl::string_view axis, const AxisSlice& slice) {
+  if (slice.rank >= 0 && slice.rank < slice.size) return absl::OkStatus();
+  return ShapeMismatch(absl::StrCat(axis, ": rank ", slice.rank, " of ", slice.size,
+                                    " ranks, expected 0 to ", slice.size - 1));
+}
+
+// Every part of a fused layer cut for the rank.
+absl::StatusOr<StandardTensor> SliceParts(const StandardTensor& whole, const SliceRequest& request,
+                                          LayerSlice slice) {
+  if (whole.gate_up_interleaved) {
+    return ShapeMismatch("row_parts: gate and up rows alternate in this layer, it has one part");
+  }
+  int64_t sum = 0;
+  for (const RowPart& part : request.row_parts) {
+    if (part.rows < 1 || part.rows > whole.shape.n) {
+      return ShapeMismatch(
+          absl::StrCat("row_parts: ", part.rows, " rows, expected 1 to ", whole.shape.n));
+    }
+    sum += part.rows;
+  }
+  if (sum != whole.shape.n) {
+    return ShapeMismatch(
+        absl::StrCat("row_parts have ", sum, " rows together, the layer has ", whole.shape.n));
+  }
+  std::vector<StandardTensor> cut;
+  int64_t first = 0;
+  for (const RowPart& part : request.row_parts) {
+    GEMMD_ASSIGN_OR_RETURN(const Range rows, RowsOfPart(request.rows, part));
+    slice.rows = {first + rows.begin, first + rows.end};
+    GEMMD_ASSIGN_OR_RETURN(StandardTensor tensor, Slice(whole, slice));
+    cut.push_back(std::move(tensor));
+    first += part.rows;
+  }
+  return ConcatenateRows(std::move(cut));
+}
+
+}  // namespace
+
+std::string SliceRequest::Text() const {
+  if (whole()) return "";
+  std::string text = absl::StrCat("experts ", TextOf(experts), ", rows ", TextOf(rows),
+                                  ", columns ", TextOf(columns));
+  for (const RowPart& part : row_parts) absl::StrAppend(&text, ", ", part.rows, "x", part.replicas);
+  return text;
+}
+
+absl::StatusOr<Range> PartOf(absl::string_view axis, const AxisSlice& slice, int64_t extent,
+                             int64_t unit) {
+  if (slice.size == 0) {
+    const Range range{slice.range.begin, slice.range.end == 0 ? extent : slice.range.end};
+    if (range.begin >= 0 && range.begin < range.end && range.end <= extent) return range;
+    return ShapeMismatch(absl::StrCat(axis, " ", range.begin, " to ", range.end,
+                                      ", expected a range that is not empty within 0 to ", extent));
+  }
+  GEMMD_RETURN_IF_ERROR(CheckRank(axis, slice));
+  if (slice.size == 1) return Range{0, extent};
+  const std::string legal = absl::StrCat("legal numbers of ranks are ", LegalSizes(extent, unit));
+  if (extent % slice.size != 0) {
+    return ShapeMismatch(
+        absl::StrCat(axis, ": ", slice.size, " ranks do not divide ", extent, ": ", legal));
+  }
+  const int64_t part = extent / slice.size;
+  if (part % unit != 0) {
+    return Error(absl::StatusCode::kInvalidArgument, "SLICE_CUTS_GROUP",
+                 absl::StrCat(axis, ": ", slice.size, " ranks of ", part, " cut groups of ", unit,
+                              ": ", legal));
+  }
+  return Range{slice.rank * part, (slice.rank + 1) * part};
+}
+
+absl::StatusOr<Range> RowsOfPart(const AxisSlice& rows, const RowPart& part) {
+  GEMMD_RETURN_IF_ERROR(CheckRank("rows", rows));
+  if (part.replicas < 1 || rows.size % part.replicas != 0) {
+    return ShapeMismatch(absl::StrCat("row_parts: ", part.replicas,
+                                      " replicas, expected a divisor of the ", rows.size,
+                                      " ranks"));
+  }
+  const AxisSlice own{
+      .rank = rows.rank / part.replicas, .size = rows.size / part.replicas, .range = {}};
+  return PartOf("rows", own, part.rows);
+}
+
+absl::StatusOr<StandardTensor> Slice(const StandardTensor& whole, const SliceRequest& request) {
+  const auto [experts, n, k] = whole.shape;
+  LayerSlice slice;
+  GEMMD_ASSIGN_OR_RETURN(slice.experts, PartOf("experts", request.experts, experts));
+  GEMMD_ASSIGN_OR_RETURN(slice.columns, PartOf("columns", request.columns, k, ColumnUnit(whole)));
+  const bool by_rank = request.rows.size > 1;
+  if (by_rank && !request.row_parts.empty()) return SliceParts(whole, request, slice);
+  const int64_t row_unit = whole.gate_up_interleaved ? 2 : 1;
+  GEMMD_ASSIGN_OR_RETURN(slice.rows, PartOf("rows", request.rows, n, row_unit));
+  return Slice(whole, slice);
+}
+
+}  // namespace gemmd

@@ -114,8 +114,11 @@ absl::Status RunDense(Job& job, const LoadedLayer& loaded, int64_t m) {
                          MedianMicroseconds([&] { return job.session->Run(gemm); }));
   GEMMD_ASSIGN_OR_RETURN(const std::vector<double> x, job.workspace->Get(gemm.x));
   GEMMD_ASSIGN_OR_RETURN(const std::vector<double> y, job.workspace->Get(gemm.y));
+  GEMMD_ASSIGN_OR_RETURN(
+      const std::vector<double> operand,
+      gemmctl::OperandOf(loaded.layer.info().spec(), response.report(), expected.k, x));
   const gemmctl::ErrorReport error =
-      gemmctl::Compare(y, gemmctl::ReferenceGemm(expected, m, x), expected.n);
+      gemmctl::Compare(y, gemmctl::ReferenceGemm(expected, m, operand), expected.n);
   Report(job, loaded.from->label, m, response.report().kernel(), error, time);
   return absl::OkStatus();
 }

@@ -52,6 +52,7 @@ struct Command {
   std::vector<Option> options;
   std::string examples;  // one a line
   size_t most_positional = 0;
+  bool offline = false;  // works on files: no daemon is asked
   absl::StatusOr<int> (*run)(const Context&, const Arguments&);
 };
 
@@ -72,6 +73,8 @@ Command ExplainCommand();
 Command DoctorCommand();
 Command PrewarmCommand();
 Command CacheCommand();
+Command InspectCommand();
+Command ExportCommand();
 
 // The whole tool. `words` are the arguments without the program's name.
 int RunGemmctl(const std::vector<std::string>& words, std::FILE* out, std::FILE* err);

@@ -10,13 +10,18 @@ namespace {
 
 constexpr char kVersion[] = "0.1.0";
 
-std::vector<Option> GlobalOptions() {
+// `offline`: without those that are about a daemon.
+std::vector<Option> GlobalOptions(bool offline = false) {
+  const std::vector<Option> everywhere = {
+      {"output", 'o', "FORMAT", "text", "text or json"},
+      {"help", 'h', "", "", "print the manual of the tool or of one command"}};
+  if (offline) return everywhere;
   return {{"socket", 0, "PATH", "",
            "socket of the daemon; else $GEMMD_SOCKET, $XDG_RUNTIME_DIR/gemmd/gemmd.sock, "
            "/run/gemmd/gemmd.sock"},
-          {"output", 'o', "FORMAT", "text", "text or json"},
+          everywhere[0],
           {"timeout", 0, "SECONDS", "10", "how long a call to the daemon may take"},
-          {"help", 'h', "", "", "print the manual of the tool or of one command"}};
+          everywhere[1]};
 }
 
 constexpr char kExitCodes[] =
@@ -47,7 +52,7 @@ std::string CommandHelp(const Command& command) {
                       "\n\nSYNOPSIS\n  gemmctl ", command.name, " [options]",
                       command.synopsis.empty() ? "" : " ", command.synopsis, "\n\nDESCRIPTION\n",
                       command.description, "\n\nOPTIONS\n", OptionsHelp(command.options),
-                      OptionsHelp(GlobalOptions()), "\nEXAMPLES\n", command.examples,
+                      OptionsHelp(GlobalOptions(command.offline)), "\nEXAMPLES\n", command.examples,
                       "\n\nEXIT CODES\n", kExitCodes);
 }
 
@@ -119,8 +124,8 @@ absl::StatusOr<client::Session> Context::OpenSession(const std::string& name) co
 std::vector<Command> Commands() {
   return {StatusCommand(),   DevicesCommand(), LayersCommand(),  SessionsCommand(),
           RegisterCommand(), RunCommand(),     BenchCommand(),   ExplainCommand(),
-          PrewarmCommand(),  CacheCommand(),   MetricsCommand(), DoctorCommand(),
-          ConfigCommand(),   DrainCommand()};
+          PrewarmCommand(),  CacheCommand(),   InspectCommand(), ExportCommand(),
+          MetricsCommand(),  DoctorCommand(),  ConfigCommand(),  DrainCommand()};
 }
 
 int ExitCode(const absl::Status& status) {

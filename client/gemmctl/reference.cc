@@ -5,6 +5,8 @@
 #include <limits>
 
 #include "absl/strings/str_format.h"
+#include "client/gemmctl/format_text.h"
+#include "core/quant/activations.h"
 
 namespace gemmd::gemmctl {
 namespace {
@@ -29,6 +31,11 @@ std::vector<double> ClampedSwiglu(const MoeReference& moe, const std::vector<dou
     hidden[i] = gate / (1 + std::exp(-moe.alpha * gate)) * (up + 1);
   }
   return hidden;
+}
+
+NumberFormat ElementOf(const std::string& name) {
+  if (name == "e4m3") return kFloat8E4M3;
+  return name == "e5m2" ? kFloat8E5M2 : kInt8;
 }
 
 bool SameSpecial(double got, double want) {
@@ -62,6 +69,29 @@ std::vector<double> ReferenceMoe(const MoeReference& moe, int64_t m, absl::Span<
     for (int64_t i = 0; i < n; ++i) y[token * n + i] += weights[slot] * out[i];
   }
   return y;
+}
+
+absl::StatusOr<std::vector<double>> OperandOf(const v1::QuantSpec& spec,
+                                              const v1::ExecutionReport& report, int64_t k,
+                                              const std::vector<double>& x) {
+  if (report.activation_used().bits() != 8 || k == 0) return x;
+  if (spec.activation_scale() == v1::ACTIVATION_SCALE_KIND_STATIC_TENSOR) {
+    return absl::FailedPreconditionError("x was quantized with the layer's static scale");
+  }
+  ActivationScaling scaling;
+  scaling.element = ElementOf(FormatText(report.activation_used(), ""));
+  scaling.group = static_cast<int64_t>(spec.activation_group());
+  const int64_t group = scaling.group > 0 ? scaling.group : k;
+  std::vector<double> operand;
+  operand.reserve(x.size());
+  for (auto row = x.begin(); row != x.end(); row += k) {
+    const QuantizedRow quantized = QuantizeActivations(std::vector<float>(row, row + k), scaling);
+    for (int64_t i = 0; i < k; ++i) {
+      operand.push_back(double{quantized.elements[static_cast<size_t>(i)]} *
+                        quantized.scales[static_cast<size_t>(i / group)]);
+    }
+  }
+  return operand;
 }
 
 ErrorReport Compare(absl::Span<const double> got, absl::Span<const double> want, int64_t columns) {

@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "gemmd/v1/types.pb.h"
 
 namespace gemmd::gemmctl {
 
@@ -23,6 +25,13 @@ struct DenseWeights {
 
 // y[M, N] = x[M, K] * w[N, K]^T + bias, with expert 0.
 std::vector<double> ReferenceGemm(const DenseWeights& layer, int64_t m, absl::Span<const double> x);
+
+// x [M, K] of 16 or 32 bits as the product took it, whose reply is `report`: codes times scales where it
+// quantized x with a scale per row or per group (core/quant/activations.h), else x itself. Static scales
+// lie in the layer, which its description leaves out: FailedPrecondition.
+absl::StatusOr<std::vector<double>> OperandOf(const v1::QuantSpec& spec,
+                                              const v1::ExecutionReport& report, int64_t k,
+                                              const std::vector<double>& x);
 
 // gpt-oss block: rows of gate_up alternate gate, up; activation SWIGLU_CLAMPED. Ids outside [0, E)
 // add nothing.

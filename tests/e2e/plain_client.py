@@ -76,6 +76,30 @@ def from_checkpoint(api, device, memory, data, checks):
     return layer
 
 
+def slices(api, device, memory, data, checks):
+    """Ranks of tensor parallelism: rows by rank, and columns by range."""
+    folder = os.path.join(data, "gptq_v1_autogptq_b4_g128_sym")
+    module = "model.layers.0.mlp.down_proj"
+    weights = plain_api.read_safetensors(folder + "/expected.safetensors")[module + ".weight_f32"].astype(np.float64)
+    part = lambda **fields: api.new("AxisSlice", **fields)
+    for rank in range(2):
+        rows = api.new("LayerSlice", rows=part(rank=api.new("Rank", rank=rank, size=2)))
+        columns = api.new("LayerSlice", columns=part(range=api.new("Range", begin=128 * rank, end=128 * rank + 128)))
+        for what, piece, expected in (("rows", rows, weights[48 * rank:48 * rank + 48]),
+                                      ("columns", columns, weights[:, 128 * rank:128 * rank + 128])):
+            source = api.new("CheckpointSource", path=os.path.abspath(folder), module=module, slice=piece)
+            layer = api.register_layer(device=device, name="plain %s %d" % (what, rank), checkpoint=source)
+            dense_gemm(api, memory, layer, expected, 0.0, 3, checks, "%s of rank %d" % (what, rank))
+            api.call("LayerService", "ReleaseLayer", layer_id=layer.layer_id)
+    cut = api.new("LayerSlice", columns=part(rank=api.new("Rank", rank=0, size=4)))
+    source = api.new("CheckpointSource", path=os.path.abspath(folder), module=module, slice=cut)
+    try:
+        api.register_layer(device=device, name="plain cut", checkpoint=source)
+        checks.that(False, "a cut through a group must fail")
+    except grpc.RpcError as error:
+        checks.that(api.reason(error) == "SLICE_CUTS_GROUP", "a cut through a group: %s" % error.details())
+
+
 def pack_codes(codes, bits):
     """[N, K] codes to rows of 32-bit words, LSB first, crossing words."""
     rows = []
@@ -246,6 +270,7 @@ def main():
     close = api.open_session("plain stream")
     memory = Memory(api, device)
     layer = from_checkpoint(api, device, memory, options.data, checks)
+    slices(api, device, memory, options.data, checks)
     from_tensors(api, device, memory, checks)
     moe(api, device, memory, options.data, checks)
     errors(api, memory, layer, checks)

@@ -21,35 +21,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/status.h"
+#include "tests/client/gemmctl/tool.h"
 
 namespace gemmd::gemmctl {
 namespace {
 
 using testing::HasSubstr;
-
-struct ToolRun {
-  int code = -1;
-  std::string out;
-  std::string err;
-};
-
-std::string Drain(std::FILE* file) {
-  std::string text;
-  std::rewind(file);
-  for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) text += static_cast<char>(c);
-  std::fclose(file);
-  return text;
-}
-
-ToolRun Tool(const std::vector<std::string>& words) {
-  std::FILE* out = std::tmpfile();
-  std::FILE* err = std::tmpfile();
-  ToolRun run;
-  run.code = RunGemmctl(words, out, err);
-  run.out = Drain(out);
-  run.err = Drain(err);
-  return run;
-}
 
 TEST(GemmctlTest, EveryCommandHasAManual) {
   const ToolRun overview = Tool({"--help"});
@@ -79,6 +56,7 @@ TEST(GemmctlTest, SaysWhatIsWrongWithItsUsage) {
 
 TEST(GemmctlTest, NamesTheAddressAndExitsWith69WhenNothingListens) {
   for (const Command& command : Commands()) {
+    if (command.offline) continue;
     std::vector<std::string> words = {"--socket", "/tmp/no-gemmd-here.sock", command.name};
     if (command.most_positional == 2 && command.name != "cache") {
       words.insert(words.end(), {"path", "module"});
@@ -89,6 +67,23 @@ TEST(GemmctlTest, NamesTheAddressAndExitsWith69WhenNothingListens) {
         << command.name << run.err;
     EXPECT_THAT(run.out + run.err, HasSubstr("/tmp/no-gemmd-here.sock")) << command.name;
   }
+}
+
+TEST(GemmctlTest, CommandsOnFilesNeedNoDaemonAndOfferNoSocket) {
+  int offline = 0;
+  for (const Command& command : Commands()) {
+    if (!command.offline) continue;
+    ++offline;
+    EXPECT_EQ(Tool({command.name, "--help"}).out.find("--socket"), std::string::npos);
+    std::vector<std::string> words = {"--socket", "/tmp/no-gemmd-here.sock", command.name,
+                                      "/no/such"};
+    words.resize(3 + command.most_positional, testing::TempDir() + "gemmctl_offline");
+    const ToolRun run = Tool(words);
+    EXPECT_EQ(run.code, kFailed) << command.name << run.err;
+    EXPECT_THAT(run.err, HasSubstr("CHECKPOINT_NOT_FOUND")) << command.name;
+    EXPECT_THAT(run.err, testing::Not(HasSubstr("no-gemmd-here"))) << command.name;
+  }
+  EXPECT_EQ(offline, 2);
 }
 
 TEST(ArgumentsTest, TakesDefaultsShortFormsAndLists) {

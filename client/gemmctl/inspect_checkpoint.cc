@@ -1,0 +1,137 @@
+#include "client/gemmctl/inspect_checkpoint.h"
+
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/checkpoint_files.h"
+#include "kernels/base/status.h"
+
+namespace gemmd::gemmctl {
+namespace {
+
+// Whoever runs this tool may read what the system lets them read.
+const std::vector<std::filesystem::path>& AnyRoot() {
+  static const auto* const kRoots = new std::vector<std::filesystem::path>{"/"};
+  return *kRoots;
+}
+
+// The text between `before` and `after`; empty where they are not.
+std::string Between(const std::string& text, const std::string& before, const std::string& after) {
+  const size_t at = text.find(before);
+  if (at == std::string::npos) return "";
+  const size_t begin = at + before.size();
+  const size_t end = text.find(after, begin);
+  return end == std::string::npos ? "" : text.substr(begin, end - begin);
+}
+
+// "FILE: module M: tensor T: ...", as core/checkpoint writes its messages; parts may be missing.
+Problem ProblemOf(const absl::Status& status, const std::string& module) {
+  Problem problem{
+      .module = module, .reason = ReasonOf(status), .message = std::string(status.message())};
+  if (problem.reason.empty()) problem.reason = absl::StatusCodeToString(status.code());
+  const std::string first = problem.message.substr(0, problem.message.find(": "));
+  if (first.find(' ') == std::string::npos && first.find(".") != std::string::npos) {
+    problem.file = first;
+  }
+  problem.tensor = Between(problem.message, ": tensor ", ": ");
+  return problem;
+}
+
+std::string TextField(const Json& config, const char* name) {
+  const Json* field = FindField(config, {name});
+  return field != nullptr && field->is_string() ? field->get<std::string>() : "";
+}
+
+std::string ExporterOf(const Json& config) {
+  if (config.is_null()) return "unquantized";
+  for (const char* name : {"format", "checkpoint_format", "packing_format", "quant_algo"}) {
+    const std::string detail = TextField(config, name);
+    if (!detail.empty()) return absl::StrCat(TextField(config, "quant_method"), " (", detail, ")");
+  }
+  return TextField(config, "quant_method");
+}
+
+// Counts the tensors that the index names, and finds those that no file holds.
+void InspectFiles(CheckpointFiles& files, CheckpointReport& report) {
+  std::set<std::string> shards;
+  std::set<std::string> broken;
+  for (const auto& [name, shard] : files.index()) {
+    shards.insert(shard);
+    if (broken.count(shard) != 0) continue;
+    const absl::StatusOr<const SafetensorsFile*> file = files.Shard(shard);
+    if (!file.ok()) {
+      broken.insert(shard);
+      report.problems.push_back(ProblemOf(file.status(), ""));
+      if (report.problems.back().file.empty()) report.problems.back().file = shard;
+      continue;
+    }
+    const TensorInfo* info = (*file)->Find(name);
+    if (info == nullptr) {
+      report.problems.push_back(
+          {.file = shard,
+           .tensor = name,
+           .reason = "BAD_CHECKPOINT",
+           .message = absl::StrCat(shard, ": tensor ", name,
+                                   ": expected by the index, the file holds no such tensor")});
+      continue;
+    }
+    ++report.tensors;
+    report.tensor_bytes += info->bytes;
+  }
+  report.files = shards.size();
+}
+
+absl::StatusOr<ModuleReport> InspectModule(const std::string& directory,
+                                           const std::string& module) {
+  ModuleReport report{.module = module};
+  const ProgressFunction count = [&report](uint64_t, uint64_t total) {
+    report.stored_bytes = total;
+    return true;
+  };
+  GEMMD_ASSIGN_OR_RETURN(CheckpointLayer layer, ReadLayer(directory, module, count, AnyRoot()));
+  report.exporter = layer.format;
+  report.layer_bytes = static_cast<uint64_t>(layer.tensor.total_bytes());
+  report.devices = DevicesFor(layer.tensor);
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<TensorSize> sizes, TensorSizes(layer.tensor));
+  for (const TensorSize& size : sizes) Buffer().swap(layer.tensor.*size.buffer);
+  report.facts = std::move(layer.tensor);
+  return report;
+}
+
+void InspectModules(const InspectProgress& progress, CheckpointReport& report) {
+  const absl::StatusOr<std::vector<std::string>> modules = ListModules(report.directory, AnyRoot());
+  if (!modules.ok()) return report.problems.push_back(ProblemOf(modules.status(), ""));
+  report.quantized_modules = modules->size();
+  for (const std::string& module : *modules) {
+    if (progress) progress(report.modules.size(), modules->size(), module);
+    absl::StatusOr<ModuleReport> read = InspectModule(report.directory, module);
+    if (read.ok()) {
+      report.modules.push_back(*std::move(read));
+    } else {
+      report.problems.push_back(ProblemOf(read.status(), module));
+    }
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<CheckpointReport> InspectCheckpoint(const std::string& directory,
+                                                   const InspectProgress& progress) {
+  CheckpointReport report{.directory = directory};
+  const absl::StatusOr<std::unique_ptr<CheckpointFiles>> files =
+      CheckpointFiles::Open(directory, AnyRoot());
+  if (ReasonOf(files.status()) == "CHECKPOINT_NOT_FOUND") return files.status();
+  if (!files.ok()) {
+    report.problems.push_back(ProblemOf(files.status(), ""));
+    return report;
+  }
+  report.exporter = ExporterOf((*files)->quantization_config());
+  InspectFiles(**files, report);
+  InspectModules(progress, report);
+  return report;
+}
+
+}  // namespace gemmd::gemmctl

@@ -1,0 +1,99 @@
+#include "client/gemmctl/inspect_devices.h"
+
+#include <algorithm>
+
+#include "absl/status/statusor.h"
+#include "core/quant/input_scale.h"
+#include "kernels/layer_programs.h"
+
+namespace gemmd::gemmctl {
+namespace {
+
+// Compute capabilities 7.5 to 12.1, named as cuda::ArchitectureName names them.
+constexpr const char* kArchitectures[] = {"sm_75",  "sm_80",   "sm_86",   "sm_87",   "sm_89",
+                                          "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a"};
+
+std::string NameOf(ElementType type) {
+  switch (type) {
+    case ElementType::kFloat32:
+      return "float32";
+    case ElementType::kFloat16:
+      return "float16";
+    case ElementType::kBFloat16:
+      return "bfloat16";
+    case ElementType::kFloat8E4M3:
+      return "float8_e4m3";
+    case ElementType::kFloat8E5M2:
+      return "float8_e5m2";
+    case ElementType::kInt8:
+      break;
+  }
+  return "int8";
+}
+
+// What core/exec/validate_call.cc lets through: experts are run by MoE requests, with wide x only.
+std::vector<std::string> TypesOfX(const LayerShape& shape) {
+  std::vector<std::string> types = {"float32", "float16", "bfloat16"};
+  if (shape.experts == 1) types.insert(types.end(), {"float8_e4m3", "float8_e5m2", "int8"});
+  return types;
+}
+
+// A GPU takes a layer with an input scale only where it goes into the weights' scales.
+absl::Status FitsGpus(const StandardTensor& tensor) {
+  return tensor.has_input_scale ? FoldInputScale(tensor).status() : absl::OkStatus();
+}
+
+DeviceSupport OnArchitecture(const QuantSpec& spec, const LayerShape& shape,
+                             const absl::Status& fits, const std::string& architecture) {
+  DeviceSupport support{.device = architecture};
+  if (!fits.ok()) {
+    support.why = std::string(fits.message());
+    return support;
+  }
+  const absl::StatusOr<LayerPrograms> programs = ProgramsOf(spec, shape, architecture);
+  if (!programs.ok()) {
+    support.why = std::string(programs.status().message());
+    return support;
+  }
+  support.activations = TypesOfX(shape);
+  for (const PackedProgram& packed : programs->packed) {
+    const std::string type = NameOf(packed.x_type);
+    if (std::find(support.specialised.begin(), support.specialised.end(), type) ==
+        support.specialised.end()) {
+      support.specialised.push_back(type);
+    }
+  }
+  support.kernels =
+      support.specialised.empty() ? KernelFamily::kGeneric : KernelFamily::kSpecialised;
+  support.why = programs->why_not_packed;
+  return support;
+}
+
+}  // namespace
+
+const char* KernelFamilyName(KernelFamily family) {
+  switch (family) {
+    case KernelFamily::kNone:
+      break;
+    case KernelFamily::kReference:
+      return "reference";
+    case KernelFamily::kGeneric:
+      return "generic";
+    case KernelFamily::kSpecialised:
+      return "specialised";
+  }
+  return "none";
+}
+
+std::vector<DeviceSupport> DevicesFor(const StandardTensor& tensor) {
+  std::vector<DeviceSupport> devices = {{.device = "cpu",
+                                         .kernels = KernelFamily::kReference,
+                                         .activations = TypesOfX(tensor.shape)}};
+  const absl::Status fits = FitsGpus(tensor);
+  for (const char* architecture : kArchitectures) {
+    devices.push_back(OnArchitecture(tensor.spec, tensor.shape, fits, architecture));
+  }
+  return devices;
+}
+
+}  // namespace gemmd::gemmctl

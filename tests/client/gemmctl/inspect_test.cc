@@ -1,0 +1,242 @@
+// gemmctl inspect on the golden checkpoints and on damaged copies of them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "client/gemmctl/inspect_checkpoint.h"
+#include "client/gemmctl/inspect_text.h"
+#include "core/checkpoint/checkpoint.h"
+#include "tests/client/gemmctl/tool.h"
+#include "tests/core/checkpoint/test_checkpoint.h"
+
+namespace gemmd::gemmctl {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+constexpr char kGptq[] = "gptq_v1_autogptq_b4_g128_sym";
+constexpr char kDown[] = "model.layers.0.mlp.down_proj";
+
+struct Inspection {
+  int code = -1;
+  json report;
+};
+
+Inspection Inspect(const std::filesystem::path& directory) {
+  const ToolRun run = Tool({"inspect", directory.string(), "-o", "json"});
+  EXPECT_EQ(run.err, "");
+  return {run.code, json::parse(run.out)};
+}
+
+// The answer of `device` for the first module.
+json DeviceOf(const json& report, const std::string& device) {
+  const json& module = report["modules"][0];
+  for (const json& answer : report["device_sets"][module["device_set"].get<size_t>()]) {
+    if (answer["device"] == device) return answer;
+  }
+  ADD_FAILURE() << "no device " << device;
+  return {};
+}
+
+std::vector<std::string> GoldenCases() {
+  std::vector<std::string> cases;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(GEMMD_TEST_DATA) + "/checkpoints")) {
+    if (entry.is_directory()) cases.push_back(entry.path().filename().string());
+  }
+  std::sort(cases.begin(), cases.end());
+  return cases;
+}
+
+TEST(InspectTest, AgreesWithTheReaderOnEveryGoldenCheckpoint) {
+  int modules = 0;
+  for (const std::string& name : GoldenCases()) {
+    SCOPED_TRACE(name);
+    const Inspection inspection = Inspect(CaseDirectory(name));
+    const auto listed = ListModules(CaseDirectory(name));
+    ASSERT_TRUE(listed.ok()) << listed.status();
+    std::map<std::string, json> reports;
+    for (const json& module : inspection.report["modules"]) reports[module["module"]] = module;
+    size_t problems = 0;
+    for (const std::string& module : *listed) {
+      const auto layer = ReadLayer(CaseDirectory(name), module);
+      ASSERT_EQ(layer.ok(), reports.count(module) == 1) << module << layer.status();
+      if (!layer.ok()) {
+        ++problems;
+        continue;
+      }
+      ++modules;
+      EXPECT_EQ(reports[module]["exporter"], layer->format);
+      EXPECT_EQ(reports[module]["n"], layer->tensor.shape.n);
+      EXPECT_EQ(reports[module]["k"], layer->tensor.shape.k);
+      EXPECT_EQ(reports[module]["experts"], layer->tensor.shape.experts);
+      EXPECT_EQ(reports[module]["layer_bytes"], layer->tensor.total_bytes());
+      EXPECT_GT(reports[module]["stored_bytes"].get<uint64_t>(), 0u);
+    }
+    EXPECT_EQ(inspection.report["problems"].size(), problems);
+    EXPECT_EQ(inspection.code, problems == 0 ? kDone : kFailed);
+  }
+  EXPECT_GT(modules, 100);
+}
+
+TEST(InspectTest, SaysWhichDevicesRunALayerAndWithWhichTypes) {
+  const json report = Inspect(CaseDirectory(kGptq)).report;
+  EXPECT_EQ(DeviceOf(report, "cpu")["kernels"], "reference");
+  const json turing = DeviceOf(report, "sm_75");
+  EXPECT_EQ(turing["runs"], false);
+  EXPECT_THAT(turing["why"].get<std::string>(), HasSubstr("TF32"));
+  EXPECT_EQ(DeviceOf(report, "sm_80")["kernels"], "generic");
+  const json hopper = DeviceOf(report, "sm_90a");
+  EXPECT_EQ(hopper["kernels"], "specialised");
+  EXPECT_THAT(hopper["specialised"].get<std::vector<std::string>>(),
+              testing::UnorderedElementsAre("bfloat16", "float16"));
+  EXPECT_THAT(hopper["activations"].get<std::vector<std::string>>(),
+              testing::Contains("float8_e4m3"));
+}
+
+TEST(InspectTest, ExpertsAreOfferedWideActivationsOnly) {
+  const json report = Inspect(CaseDirectory("gptoss_mxfp4_hf")).report;
+  EXPECT_THAT(DeviceOf(report, "sm_80")["activations"].get<std::vector<std::string>>(),
+              testing::UnorderedElementsAre("float32", "float16", "bfloat16"));
+  EXPECT_EQ(report["modules"][0]["experts"], 3);
+}
+
+TEST(InspectTest, NamesFileModuleTensorExpectedAndGot) {
+  EditableCheckpoint checkpoint(kGptq);
+  RawTensor& scales = checkpoint.tensors[std::string(kDown) + ".scales"];
+  scales.shape[0] += 1;
+  scales.bytes += scales.bytes.substr(0, scales.bytes.size() / (scales.shape[0] - 1));
+  TemporaryDirectory directory;
+  checkpoint.Write(directory.path());
+  const Inspection inspection = Inspect(directory.path());
+  EXPECT_EQ(inspection.code, kFailed);
+  ASSERT_EQ(inspection.report["problems"].size(), 1u);
+  const json& problem = inspection.report["problems"][0];
+  EXPECT_EQ(problem["file"], "model.safetensors");
+  EXPECT_EQ(problem["module"], kDown);
+  EXPECT_EQ(problem["tensor"], std::string(kDown) + ".scales");
+  EXPECT_EQ(problem["reason"], "BAD_CHECKPOINT");
+  EXPECT_THAT(problem["message"].get<std::string>(), HasSubstr("expected"));
+  EXPECT_THAT(problem["message"].get<std::string>(), HasSubstr("got"));
+  const ToolRun text = Tool({"inspect", directory.path().string()});
+  EXPECT_EQ(text.code, kFailed);
+  EXPECT_THAT(text.out, HasSubstr("PROBLEMS\n  BAD_CHECKPOINT  model.safetensors: module " +
+                                  std::string(kDown)));
+}
+
+TEST(InspectTest, NamesAFileThatIsMissingAndATensorThatIsNowhere) {
+  EditableCheckpoint checkpoint(kGptq);
+  TemporaryDirectory directory;
+  checkpoint.Write(directory.path());
+  json weight_map;
+  for (const auto& [name, tensor] : checkpoint.tensors) weight_map[name] = "model.safetensors";
+  weight_map["model.norm.weight"] = "model.safetensors";
+  weight_map["lm_head.weight"] = "absent.safetensors";
+  WriteFile(directory.path() / "model.safetensors.index.json",
+            json{{"weight_map", weight_map}}.dump());
+  const Inspection inspection = Inspect(directory.path());
+  EXPECT_EQ(inspection.code, kFailed);
+  ASSERT_EQ(inspection.report["problems"].size(), 2u) << inspection.report["problems"].dump(2);
+  EXPECT_EQ(inspection.report["problems"][0]["file"], "absent.safetensors");
+  EXPECT_EQ(inspection.report["problems"][1]["tensor"], "model.norm.weight");
+  EXPECT_EQ(inspection.report["modules"].size(), 1u) << "the module itself is whole";
+  EXPECT_EQ(inspection.report["tensors"], checkpoint.tensors.size());
+}
+
+TEST(InspectTest, ACutFileIsAProblemAndNoFolderIsAnError) {
+  EditableCheckpoint checkpoint(kGptq);
+  TemporaryDirectory directory;
+  checkpoint.Write(directory.path());
+  const auto file = directory.path() / "model.safetensors";
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
+  const Inspection cut = Inspect(directory.path());
+  EXPECT_EQ(cut.code, kFailed);
+  ASSERT_EQ(cut.report["problems"].size(), 1u);
+  EXPECT_EQ(cut.report["problems"][0]["file"], "model.safetensors");
+  const ToolRun none = Tool({"inspect", (directory.path() / "nothing").string()});
+  EXPECT_EQ(none.code, kFailed);
+  EXPECT_THAT(none.err, HasSubstr("CHECKPOINT_NOT_FOUND"));
+  EXPECT_EQ(Tool({"inspect"}).code, kUsage);
+}
+
+// Checkpoints in a download cache are folders of links to files elsewhere.
+TEST(InspectTest, FollowsLinksThatLeaveTheFolder) {
+  TemporaryDirectory directory;
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    std::filesystem::create_symlink(CaseDirectory(kGptq) / name, directory.path() / name);
+  }
+  EXPECT_EQ(Inspect(directory.path()).code, kDone);
+}
+
+TEST(InspectTest, ModulesThatDifferInNumbersShareALine) {
+  const std::string directory = CaseDirectory("modelopt_nvfp4_qwen3moe").string();
+  const ToolRun grouped = Tool({"inspect", directory});
+  EXPECT_EQ(grouped.code, kDone);
+  EXPECT_THAT(grouped.out, HasSubstr("model.layers.*.mlp.experts.*.down_proj"));
+  EXPECT_THAT(grouped.out, testing::Not(HasSubstr("experts.0.down_proj")));
+  EXPECT_THAT(grouped.out, HasSubstr("13 of 13 modules"));
+  EXPECT_THAT(grouped.out, HasSubstr("e2m1, e4m3 scale per 1 x 16 and tensor"));
+  const ToolRun each = Tool({"inspect", directory, "--all"});
+  EXPECT_THAT(each.out, HasSubstr("experts.0.down_proj"));
+  EXPECT_THAT(each.out, testing::Not(HasSubstr("*.mlp")));
+}
+
+StandardTensor SomeInt4() {
+  StandardTensor tensor;
+  tensor.spec.weight = IntegerFormat(4);
+  tensor.spec.scale = kBFloat16;
+  tensor.spec.scale_block_k = 128;
+  tensor.shape = {1, 64, 256};
+  return tensor;
+}
+
+TEST(SchemeTextTest, TellsSchemesApart) {
+  StandardTensor tensor = SomeInt4();
+  EXPECT_EQ(SchemeText(tensor), "int4, bfloat16 scale per 1 x 128");
+  EXPECT_EQ(ActivationText(tensor), "as given");
+  tensor.spec.zero_point = ZeroPointKind::kInteger;
+  tensor.spec.has_group_index = true;
+  tensor.spec.bias = kFloat16;
+  EXPECT_EQ(SchemeText(tensor),
+            "int4 with zero points, bfloat16 scale per 1 x 128, reordered columns, bias");
+  tensor.spec.scale_block_n = 0;
+  tensor.spec.scale_block_k = 0;
+  tensor.spec.secondary_scale = SecondaryScaleKind::kChannel;
+  EXPECT_THAT(SchemeText(tensor), HasSubstr("scale per tensor and channel"));
+  tensor.spec.scale_block_n = 1;
+  EXPECT_THAT(SchemeText(tensor), HasSubstr("scale per channel"));
+  tensor.spec.activation = kFloat8E4M3;
+  tensor.spec.activation_scale = ActivationScaleKind::kDynamicGroup;
+  tensor.spec.activation_group = 128;
+  EXPECT_EQ(ActivationText(tensor), "e4m3, per 128 columns");
+}
+
+// Without a factor of its own group for each column, no GPU kernel computes it.
+TEST(DevicesForTest, AnInputScaleThatDoesNotFoldLeavesTheCpu) {
+  StandardTensor tensor = SomeInt4();
+  tensor.scale_columns = 2;
+  tensor.scales.resize(64 * 2 * 2, std::byte{0x3f});
+  tensor.has_input_scale = true;
+  tensor.input_scale.resize(256 * sizeof(float));
+  for (int64_t k = 0; k < 256; ++k) {
+    const float factor = k == 7 ? 3 : 1;
+    std::memcpy(tensor.input_scale.data() + k * sizeof(float), &factor, sizeof(factor));
+  }
+  const std::vector<DeviceSupport> devices = DevicesFor(tensor);
+  EXPECT_EQ(devices[0].kernels, KernelFamily::kReference);
+  for (size_t i = 1; i < devices.size(); ++i) {
+    EXPECT_EQ(devices[i].kernels, KernelFamily::kNone) << devices[i].device;
+    EXPECT_THAT(devices[i].why, HasSubstr("input scale"));
+  }
+}
+
+}  // namespace
+}  // namespace gemmd::gemmctl

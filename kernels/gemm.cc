@@ -39,6 +39,11 @@ class GpuKernels::Impl {
     GEMMD_ASSIGN_OR_RETURN(plan.indexed, LoadGeneric(programs.indexed, subject, deadline));
     plan.packed_takes_group_scales = programs.packed_takes_group_scales;
     plan.why_not_packed = programs.why_not_packed;
+    plan.why_not_quantized = programs.why_not_quantized;
+    for (const QuantizeProgram& quantize : programs.quantize) {
+      plan.quantizers.push_back(quantize.launch);
+      GEMMD_ASSIGN_OR_RETURN(plan.quantizers.back().kernel, Load(quantize.source, deadline));
+    }
     std::vector<SpecialisedProgram*> specialised;
     for (PackedProgram& packed : programs.packed) {
       AddRange(packed, plan);
@@ -75,6 +80,7 @@ class GpuKernels::Impl {
     std::vector<jit::KernelSource> sources = MoeSources(architecture_);
     if (programs.dense.has_value()) sources.push_back(programs.dense->source);
     sources.push_back(programs.indexed.source);
+    for (const QuantizeProgram& quantize : programs.quantize) sources.push_back(quantize.source);
     for (const PackedProgram& packed : programs.packed) {
       if (!serves_meanwhile_) sources.push_back(packed.program.source);
     }

@@ -28,6 +28,7 @@
 #include "kernels/launch/gemm_launch.h"
 #include "kernels/launch/layer_plan.h"
 #include "kernels/launch/moe_launch.h"
+#include "kernels/launch/quantize_launch.h"
 #include "kernels/layer_kernels.h"
 #include "kernels/pack/pack_weights.h"
 #include "kernels/self_test.h"

@@ -40,6 +40,10 @@ void LayerKernels::KeepGeneric(const std::string& why) {
   LayerPlan plan = *this->plan();
   plan.packed.clear();
   plan.why_not_packed = why;
+  if (!plan.quantizers.empty()) {
+    plan.quantizers.clear();
+    plan.why_not_quantized = "the generic kernel serves the layer: " + why;
+  }
   SetPlan(std::move(plan));
 }
 

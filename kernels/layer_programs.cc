@@ -8,6 +8,8 @@
 #include "kernels/select/gemm_config.h"
 #include "kernels/select/heuristics.h"
 #include "kernels/select/legality.h"
+#include "kernels/select/quantize_config.h"
+#include "kernels/select/sm90_choice.h"
 #include "kernels/select/sm90_config.h"
 
 namespace gemmd {
@@ -42,7 +44,10 @@ GemmProgram Sm90Program(const Sm90Choice& choice, const std::string& architectur
   launch.block_m = block.tokens;
   launch.block_n = block.rows();
   launch.threads = block.threads();
-  launch.grid_rule = GridRule::kWeightTilesFirst;
+  launch.grid_rule =
+      choice.config.is_slabwise() ? GridRule::kAllTiles : GridRule::kWeightTilesFirst;
+  launch.resident_clusters = choice.resident;
+  launch.needs_x_map = choice.config.is_slabwise();
   launch.cluster = choice.cluster;
   launch.tiles_per_cluster = choice.config.sharers;
   launch.x_box_rows = choice.config.tokens / choice.config.sharers;
@@ -64,6 +69,53 @@ void AddSm90(const QuantSpec& spec, const LayerShape& shape, const std::string& 
     for (const Sm90Choice& choice : ChooseSm90(spec, shape, x_type)) {
       programs.packed.push_back({x_type, choice.largest_m, Sm90Program(choice, architecture)});
     }
+  }
+}
+
+QuantizeProgram ProgramOf(const QuantizeProblem& problem, const QuantizeChoice& choice,
+                          const std::string& architecture) {
+  const QuantizeConfig& config = choice.config;
+  QuantizeProgram program;
+  program.source = {RenderProgram(config), KernelNameExpression(config), architecture,
+                    KernelName(config)};
+  QuantizeKernel& launch = program.launch;
+  launch.name = KernelName(config);
+  launch.x_type = config.x_type;
+  launch.code_type = config.code_type;
+  launch.mode = config.mode;
+  launch.k = problem.k;
+  launch.group = problem.group;
+  launch.slice_columns = choice.slice_columns;
+  launch.threads = config.threads;
+  launch.shared_bytes = choice.shared_bytes;
+  return program;
+}
+
+absl::StatusOr<std::vector<QuantizeProgram>> QuantizePrograms(const QuantSpec& spec,
+                                                              const LayerShape& shape,
+                                                              const std::string& architecture) {
+  std::vector<QuantizeProgram> programs;
+  for (const ElementType x_type :
+       {ElementType::kBFloat16, ElementType::kFloat16, ElementType::kFloat32}) {
+    GEMMD_ASSIGN_OR_RETURN(const QuantizeProblem problem, QuantizeProblemOf(spec, shape.k, x_type));
+    GEMMD_ASSIGN_OR_RETURN(const QuantizeChoice choice, ChooseQuantize(problem));
+    programs.push_back(ProgramOf(problem, choice, architecture));
+  }
+  return programs;
+}
+
+// Only in front of kernels that gain from 8-bit x: the generic one takes x as it is, which is more exact.
+void AddQuantize(const QuantSpec& spec, const LayerShape& shape, const std::string& architecture,
+                 LayerPrograms& programs) {
+  absl::StatusOr<std::vector<QuantizeProgram>> quantize =
+      QuantizePrograms(spec, shape, architecture);
+  if (!quantize.ok()) {
+    programs.why_not_quantized = std::string(quantize.status().message());
+  } else if (programs.packed.empty()) {
+    programs.why_not_quantized =
+        absl::StrCat("the generic kernel serves the layer: ", programs.why_not_packed);
+  } else {
+    programs.quantize = *std::move(quantize);
   }
 }
 
@@ -110,6 +162,7 @@ absl::StatusOr<LayerPrograms> ProgramsOf(const QuantSpec& spec, const LayerShape
   GEMMD_ASSIGN_OR_RETURN(programs.indexed,
                          GenericProgram(spec, RowMapping::kIndexed, architecture));
   AddSm90(spec, shape, architecture, programs);
+  AddQuantize(spec, shape, architecture, programs);
   return programs;
 }
 
@@ -121,6 +174,9 @@ absl::StatusOr<std::vector<jit::KernelSource>> LayerSources(const QuantSpec& spe
   std::vector<jit::KernelSource> sources;
   if (programs.dense.has_value()) sources.push_back(std::move(programs.dense->source));
   sources.push_back(std::move(programs.indexed.source));
+  for (QuantizeProgram& quantize : programs.quantize) {
+    sources.push_back(std::move(quantize.source));
+  }
   int64_t first = 1;
   for (size_t i = 0; i < programs.packed.size(); ++i) {
     PackedProgram& packed = programs.packed[i];

@@ -30,12 +30,20 @@ struct PackedProgram {
   GemmProgram program;
 };
 
+// Makes the 8-bit x of the packed kernels from wider x.
+struct QuantizeProgram {
+  jit::KernelSource source;
+  QuantizeKernel launch;  // its `kernel` is null
+};
+
 struct LayerPrograms {
   std::optional<GemmProgram> dense;  // the generic kernels; absent with several experts
   GemmProgram indexed;
   std::vector<PackedProgram> packed;  // ascending in M within an x_type
   bool packed_takes_group_scales = false;
   std::string why_not_packed;  // when `packed` is empty
+  std::vector<QuantizeProgram> quantize;
+  std::string why_not_quantized;  // when `quantize` is empty
 };
 
 absl::StatusOr<LayerPrograms> ProgramsOf(const QuantSpec& spec, const LayerShape& shape,

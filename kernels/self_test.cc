@@ -11,6 +11,7 @@
 #include "kernels/base/status.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/stream.h"
+#include "kernels/device/element.cuh"
 #include "kernels/launch/gemm_launch.h"
 #include "kernels/weight_args.h"
 
@@ -69,8 +70,22 @@ std::vector<std::byte> WithGaps(const std::vector<std::byte>& matrix, int64_t ro
   return spread;
 }
 
-// `gap`: elements between rows of x and y.
-Places LayOut(const SelfTestProblem& problem, int64_t gap, std::vector<std::byte>& image) {
+// How a problem is put to a kernel.
+struct Variant {
+  int64_t gap;  // elements between rows of x and y
+  ElementType y_type;
+};
+
+// The gap with which a tensor map can address every row of x.
+int64_t GapToAlignment(const SelfTestProblem& problem) {
+  constexpr int64_t kRowAlignment = 16;  // bytes
+  const int64_t elements = kRowAlignment / ElementBytes(problem.x_type);
+  return (elements - problem.shape.k % elements) % elements;
+}
+
+Places LayOut(const SelfTestProblem& problem, const Variant& variant,
+              std::vector<std::byte>& image) {
+  const int64_t gap = variant.gap;
   Places places;
   places.x_row_stride = problem.shape.k + gap;
   places.y_row_stride = problem.shape.n + gap;
@@ -89,12 +104,14 @@ Places LayOut(const SelfTestProblem& problem, int64_t gap, std::vector<std::byte
   places.row_offsets = Put(problem.row_offsets, image);
   places.tile_offsets = Put(problem.tile_offsets, image);
   places.guarded_y = Align(image);
-  const auto elements = static_cast<size_t>(problem.rows * places.y_row_stride);
-  image.resize(image.size() + 2 * kGuardBytes + elements * sizeof(float), kPoison);
+  const auto y_bytes =
+      static_cast<size_t>(problem.rows * places.y_row_stride * ElementBytes(variant.y_type));
+  image.resize(image.size() + 2 * kGuardBytes + y_bytes, kPoison);
   return places;
 }
 
-GemmArgs MakeArgs(const SelfTestProblem& problem, const Places& places, uintptr_t base) {
+GemmArgs MakeArgs(const SelfTestProblem& problem, const Variant& variant, const Places& places,
+                  uintptr_t base) {
   const auto address = [base](const Places::Place& place) {
     return place.has_value() ? base + *place : 0;
   };
@@ -110,7 +127,7 @@ GemmArgs MakeArgs(const SelfTestProblem& problem, const Places& places, uintptr_
   args.y_row_stride = places.y_row_stride;
   args.m = problem.rows;
   args.x_type = problem.x_type;
-  args.y_type = ElementType::kFloat32;
+  args.y_type = variant.y_type;
   if (const int64_t columns = problem.group_scale_columns; columns > 0) {
     args.group_scale = reinterpret_cast<const float*>(address(places.group_scales));
     args.group_scale_stride = (problem.shape.k + columns - 1) / columns;
@@ -124,10 +141,18 @@ GemmArgs MakeArgs(const SelfTestProblem& problem, const Places& places, uintptr_
   return args;
 }
 
+// `value` as an element of `type` has it.
+float Rounded(ElementType type, float value) {
+  float element = 0;
+  device::StoreElement(type, &element, 0, value);
+  return device::LoadElement(type, &element, 0);
+}
+
 // `guarded`: y between its guards, as it came back.
-absl::Status Compare(const SelfTestProblem& problem, const Places& places,
+absl::Status Compare(const SelfTestProblem& problem, const Variant& variant, const Places& places,
                      absl::Span<const std::byte> guarded) {
-  const float* const y = reinterpret_cast<const float*>(guarded.data() + kGuardBytes);
+  const std::byte* const y = guarded.data() + kGuardBytes;
+  const int64_t element_bytes = ElementBytes(variant.y_type);
   const auto is_poison = [](std::byte byte) { return byte == kPoison; };
   const auto is_untouched = [&](const std::byte* from, const std::byte* to) {
     return std::all_of(from, to, is_poison);
@@ -137,14 +162,15 @@ absl::Status Compare(const SelfTestProblem& problem, const Places& places,
   const std::byte* gap = guarded.data();  // what no element of y lies in, up to the next row
   bool is_clean = true;
   for (int64_t row = 0; row < problem.rows; ++row) {
-    const float* const line = y + row * places.y_row_stride;
-    is_clean = is_clean && is_untouched(gap, reinterpret_cast<const std::byte*>(line));
-    gap = reinterpret_cast<const std::byte*>(line + problem.shape.n);
+    const std::byte* const line = y + row * places.y_row_stride * element_bytes;
+    is_clean = is_clean && is_untouched(gap, line);
+    gap = line + problem.shape.n * element_bytes;
     for (int64_t column = 0; column < problem.shape.n; ++column) {
-      const float expected = problem.Expected(row, column);
-      if (line[column] == expected) continue;
+      const float expected = Rounded(variant.y_type, problem.Expected(row, column));
+      const float got = device::LoadElement(variant.y_type, line, column);
+      if (got == expected) continue;
       if (wrong++ > 0) continue;
-      first = absl::StrCat("y[", row, ", ", column, "] is ", line[column], ", expected ", expected);
+      first = absl::StrCat("y[", row, ", ", column, "] is ", got, ", expected ", expected);
     }
   }
   if (wrong > 0) {
@@ -162,18 +188,23 @@ class OnDevice : public SelfTester {
 
   absl::Status Test(const GemmKernel& kernel, const SelfTestSubject& subject) override {
     GEMMD_ASSIGN_OR_RETURN(const SelfTestProblem problem, MakeSelfTestProblem(kernel, subject));
-    GEMMD_RETURN_IF_ERROR(Run(kernel, problem, /*gap=*/0));
+    const int64_t gap = kernel.needs_x_map ? GapToAlignment(problem) : 0;
+    GEMMD_RETURN_IF_ERROR(Run(kernel, problem, {gap, ElementType::kFloat32}));
+    if (kernel.x_box_rows == 0) return absl::OkStatus();
+    GEMMD_RETURN_IF_ERROR(Run(kernel, problem, {gap, ElementType::kBFloat16}));
     // Rows at odd addresses cannot be copied by tensor map: the other path of kernels that use one.
-    return kernel.x_box_rows == 0 ? absl::OkStatus() : Run(kernel, problem, /*gap=*/1);
+    return kernel.needs_x_map ? absl::OkStatus()
+                              : Run(kernel, problem, {/*gap=*/1, ElementType::kFloat32});
   }
 
  private:
-  absl::Status Run(const GemmKernel& kernel, const SelfTestProblem& problem, int64_t gap) {
+  absl::Status Run(const GemmKernel& kernel, const SelfTestProblem& problem,
+                   const Variant& variant) {
     std::vector<std::byte> image;
-    const Places places = LayOut(problem, gap, image);
+    const Places places = LayOut(problem, variant, image);
     GEMMD_RETURN_IF_ERROR(Upload(image));
     GEMMD_ASSIGN_OR_RETURN(const cuda::Stream stream, cuda::Stream::Create(driver_));
-    const GemmArgs args = MakeArgs(problem, places, memory_->address());
+    const GemmArgs args = MakeArgs(problem, variant, places, memory_->address());
     absl::Status ran = kernel.row_mapping == RowMapping::kIndexed
                            ? LaunchIndexed(driver_, kernel, args, problem.rows, stream.get())
                            : LaunchDense(driver_, kernel, args, stream.get());
@@ -182,7 +213,7 @@ class OnDevice : public SelfTester {
     std::vector<std::byte> guarded(image.size() - places.guarded_y);
     GEMMD_CUDA(driver_, cuMemcpyDtoH, guarded.data(), memory_->address() + places.guarded_y,
                guarded.size());
-    return Compare(problem, places, guarded);
+    return Compare(problem, variant, places, guarded);
   }
 
   absl::Status Upload(const std::vector<std::byte>& bytes) {

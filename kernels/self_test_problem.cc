@@ -135,7 +135,13 @@ int64_t SmallGroup(int64_t group, int64_t k) {
 QuantSpec SmallSpec(const SelfTestSubject& subject) {
   QuantSpec spec = subject.spec;
   spec.scale_block_k = SmallGroup(spec.scale_block_k, subject.shape.k);
-  if (spec.scale_block_n > 1) spec.scale_block_n = std::min<int64_t>(spec.scale_block_n, 40);
+  // Kernels may count on blocks of whole tiles (Sm90Config::shares_scales).
+  constexpr int64_t kTileRows = 128;
+  if (spec.scale_block_n > 1) {
+    spec.scale_block_n = spec.scale_block_n % kTileRows == 0
+                             ? kTileRows
+                             : std::min<int64_t>(spec.scale_block_n, 40);
+  }
   if (subject.takes_group_scales && spec.activation_group % 128 == 0) spec.activation_group = 128;
   return spec;
 }

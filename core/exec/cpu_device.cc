@@ -16,6 +16,7 @@
 #include "core/exec/cpu_matmul.h"
 #include "core/exec/cpu_memory.h"
 #include "core/exec/cpu_moe.h"
+#include "core/exec/cpu_quantize.h"
 #include "core/exec/thread_pool.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status.h"
@@ -191,16 +192,22 @@ class CpuDevice : public Device {
     GEMMD_RETURN_IF_ERROR(ValidateCall(call));
     const Entered entered(gate_);
     GEMMD_RETURN_IF_ERROR(RunCpuGemm(pool_, TensorOf(*call.layer), call));
-    return ReportFor(call.layer->spec(), call.x.type,
-                     call.batch_invariant ? Order::kRowByRow : Order::kMatrix);
+    const StandardTensor& tensor = TensorOf(*call.layer);
+    return ReportFor(tensor.spec,
+                     QuantizesX(tensor, call.x.type) ? tensor.spec.activation : call.x.type,
+                     call.batch_invariant ? Order::kRowByRow : Order::kMatrix,
+                     WhyNotQuantized(tensor));
   }
 
   absl::StatusOr<MoeReport> RunMoe(Stream&, const MoeCall& call) override {
     GEMMD_RETURN_IF_ERROR(ValidateCall(call));
     const Entered entered(gate_);
     GEMMD_RETURN_IF_ERROR(RunCpuMoe(pool_, TensorOf(*call.gate_up), TensorOf(*call.down), call));
-    return MoeReport{ReportFor(call.gate_up->spec(), call.x.type, Order::kMatrix),
-                     ReportFor(call.down->spec(), call.x.type, Order::kMatrix)};
+    const auto report = [&](const DeviceLayer& layer) {
+      return ReportFor(layer.spec(), call.x.type, Order::kMatrix,
+                       "mixtures of experts do not quantize activations");
+    };
+    return MoeReport{report(*call.gate_up), report(*call.down)};
   }
 
   absl::StatusOr<KernelExplanation> Explain(const DeviceLayer& layer, int64_t m) override {
@@ -209,7 +216,10 @@ class CpuDevice : public Device {
     explanation.m = m;
     explanation.choice.kernel = "cpu_dgemm";
     explanation.choice.activation_used = layer.spec().activation;
-    explanation.choice.reason = "the CPU device uses x in the type the request gives";
+    explanation.choice.reason =
+        QuantizesX(TensorOf(layer), kFloat32)
+            ? "the CPU device quantizes x of 16 and 32 bits, and uses other x as it is"
+            : "the CPU device uses x in the type the request gives";
     explanation.config = {{"arithmetic", "double precision, rounded once"},
                           {"weight_block_rows", absl::StrCat(WeightBlockRows(n, k))},
                           {"threads", absl::StrCat(pool_.threads())},

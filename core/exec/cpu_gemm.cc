@@ -7,7 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/exec/cpu_numbers.h"
+#include "core/exec/cpu_quantize.h"
 #include "core/exec/cpu_stop.h"
+#include "core/quant/input_scale.h"
 #include "core/quant/reference.h"
 
 namespace gemmd {
@@ -29,12 +31,29 @@ double StaticScale(const StandardTensor& tensor) {
   return static_cast<double>(scale);
 }
 
+// The layer's static zero point of activations; 0 without one.
+double StaticZeroPoint(const StandardTensor& tensor) {
+  if (tensor.activation_zero_point.size() < sizeof(int16_t)) return 0.0;
+  int16_t zero_point;
+  std::memcpy(&zero_point, tensor.activation_zero_point.data(), sizeof(zero_point));
+  return static_cast<double>(zero_point);
+}
+
 // Exact: a float32 times an 8-bit number has at most 32 significant bits.
 void ApplyScales(const StandardTensor& tensor, const GemmCall& call, int64_t row, double* values) {
   const int64_t k = call.x.columns;
+  if (MultipliesInput(tensor, call.x.type)) {
+    MultiplyInputScale(tensor, 0, absl::MakeSpan(values, static_cast<size_t>(k)));
+  }
+  if (QuantizesX(tensor, call.x.type)) {
+    QuantizeX(tensor, absl::MakeSpan(values, static_cast<size_t>(k)));
+    return;
+  }
   if (!call.x_scale.has_value()) {
-    const double scale = call.x.type.bits == 8 ? StaticScale(tensor) : 1.0;
-    if (scale != 1.0) std::for_each(values, values + k, [scale](double& v) { v *= scale; });
+    if (call.x.type.bits != 8) return;
+    const double zero_point = StaticZeroPoint(tensor);
+    const double scale = StaticScale(tensor);
+    std::for_each(values, values + k, [=](double& v) { v = (v - zero_point) * scale; });
     return;
   }
   std::vector<double> scales(static_cast<size_t>(call.x_scale->columns));
@@ -115,14 +134,15 @@ absl::Status RunCpuGemm(ThreadPool& pool, const StandardTensor& tensor, const Ge
   return stop.status();
 }
 
-CallReport ReportFor(const QuantSpec& spec, const NumberFormat& x, Order order) {
+CallReport ReportFor(const QuantSpec& spec, const NumberFormat& x, Order order,
+                     const std::string& why) {
   CallReport report;
   report.kernel = order == Order::kMatrix ? "cpu_dgemm" : "cpu_dgemv";
   report.activation_used = x;
   if (spec.activation.present() && !(spec.activation == x)) {
     report.reason = absl::StrCat("the layer asks for ", FormatName(spec.activation),
-                                 " activations; x is ", FormatName(x),
-                                 " and is used as it is: the CPU device does not quantize inputs");
+                                 " activations; x is ", FormatName(x), " and is used as it is");
+    if (spec.activation.bits < x.bits) absl::StrAppend(&report.reason, ": ", why);
   }
   return report;
 }

@@ -6,6 +6,8 @@
 #ifndef GEMMD_CORE_EXEC_CPU_GEMM_H_
 #define GEMMD_CORE_EXEC_CPU_GEMM_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "core/exec/cpu_matmul.h"
 #include "core/exec/device.h"
@@ -16,13 +18,15 @@ namespace gemmd {
 // `call` is valid (ValidateCall); `tensor` is its layer.
 absl::Status RunCpuGemm(ThreadPool& pool, const StandardTensor& tensor, const GemmCall& call);
 
-// Rows [first, first + rows) of `x` as doubles with their scales applied, ld = PaddedColumns(K).
+// Rows [first, first + rows) of `x` as doubles with their scales applied, quantized where the layer asks
+// for it, ld = PaddedColumns(K).
 void ReadActivations(ThreadPool& pool, const StandardTensor& tensor, const GemmCall& call,
                      int64_t first, int64_t rows, double* out);
 
-// The report of a layer on activations of type `x`: the type used, and why if the layer asks for
-// another.
-CallReport ReportFor(const QuantSpec& spec, const NumberFormat& x, Order order);
+// The report of a layer whose product took activations of type `x`. `why`: why the layer's own were not
+// made of it.
+CallReport ReportFor(const QuantSpec& spec, const NumberFormat& x, Order order,
+                     const std::string& why);
 
 }  // namespace gemmd
 

@@ -11,6 +11,7 @@
 #include "core/exec/cpu_numbers.h"
 #include "core/exec/cpu_routing.h"
 #include "core/exec/cpu_stop.h"
+#include "core/quant/input_scale.h"
 #include "core/quant/reference.h"
 #include "kernels/base/status.h"
 
@@ -48,12 +49,15 @@ class Chunk {
 
  private:
   // x of the members, times the router weight when it goes on the input.
-  void Gather(const std::vector<int64_t>& members, double* out) const {
+  void Gather(int64_t expert, const std::vector<int64_t>& members, double* out) const {
     const int64_t k = call_.x.columns;
     for (size_t i = 0; i < members.size(); ++i) {
       const Choice& choice = choices_[static_cast<size_t>(members[i])];
       double* row = out + static_cast<int64_t>(i) * PaddedColumns(k);
       ReadRow(call_.x, choice.token, row);
+      if (MultipliesInput(gate_up_, call_.x.type)) {
+        MultiplyInputScale(gate_up_, expert, absl::MakeSpan(row, static_cast<size_t>(k)));
+      }
       if (!call_.router_weight_on_input) continue;
       std::for_each(row, row + k, [&](double& value) { value *= choice.weight; });
     }
@@ -80,7 +84,7 @@ class Chunk {
     const int64_t block = std::max<int64_t>(WeightBlockRows(gate_up_.shape.n, k) / 2, 1);
     const auto tokens = static_cast<int64_t>(members.size());
     Scratch x(PaddedRows(tokens) * PaddedColumns(k));
-    Gather(members, x.data());
+    Gather(expert, members, x.data());
     ZeroPadding(x.data(), tokens, k);
     pool_.ParallelFor((intermediate + block - 1) / block, [&](int64_t index) {
       if (stop_.stopped()) return;
@@ -152,7 +156,10 @@ class Chunk {
     Scratch x(padded * PaddedColumns(k));
     for (int64_t t = 0; t < tokens; ++t) {
       const float* from = intermediate_.data() + members[static_cast<size_t>(t)] * k;
-      std::copy(from, from + k, x.data() + t * PaddedColumns(k));
+      double* row = x.data() + t * PaddedColumns(k);
+      std::copy(from, from + k, row);
+      if (!MultipliesInput(down_, call_.x.type)) continue;
+      MultiplyInputScale(down_, expert, absl::MakeSpan(row, static_cast<size_t>(k)));
     }
     ZeroPadding(x.data(), tokens, k);
     Scratch product(count * padded);

@@ -93,6 +93,11 @@ void SetActivation(const CudaLayer& gate_up, const MoeCall& call, MoeActivateArg
 }  // namespace
 
 absl::StatusOr<GemmArgs> MakeGemmArgs(const CudaLayer& layer, const GemmCall& call) {
+  if (layer.has_activation_zero_point() && call.x.type.bits == 8 && !call.x_scale.has_value()) {
+    return Error(absl::StatusCode::kUnimplemented, "UNSUPPORTED_OPTION",
+                 "x has the layer's static scale and zero point: no kernel of this device takes zero "
+                 "points of activations off; give x_scale, or x of 16 bits");
+  }
   GemmArgs args{};
   args.weights = layer.weights();
   args.x = Pointer<const void>(call.x.address);
@@ -146,16 +151,15 @@ absl::StatusOr<MoeLaunch> MakeMoeLaunch(const CudaLayer& gate_up, const CudaLaye
   return launch;
 }
 
-CallReport ReportOf(const GemmKernel& kernel, const QuantSpec& spec, const NumberFormat& x) {
+CallReport ReportOf(const GemmKernel& kernel, const QuantSpec& spec, const NumberFormat& x,
+                    const std::string& why) {
   CallReport report;
   report.kernel = kernel.name;
   report.activation_used = x;
   if (!spec.activation.present() || spec.activation == x) return report;
-  report.reason = spec.activation.bits < x.bits
-                      ? absl::StrCat("activation quantization is not built yet; computed with ",
-                                     FormatName(x), " activations")
-                      : absl::StrCat("the layer asks for ", FormatName(spec.activation),
-                                     " activations; x is ", FormatName(x), " and is used as it is");
+  report.reason = absl::StrCat("the layer asks for ", FormatName(spec.activation),
+                               " activations; x is ", FormatName(x), " and is used as it is");
+  if (spec.activation.bits < x.bits) absl::StrAppend(&report.reason, ": ", why);
   return report;
 }
 

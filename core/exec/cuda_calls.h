@@ -5,6 +5,7 @@
 #define GEMMD_CORE_EXEC_CUDA_CALLS_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "core/exec/cuda_layer.h"
@@ -23,7 +24,9 @@ absl::StatusOr<MoeLaunch> MakeMoeLaunch(const CudaLayer& gate_up, const CudaLaye
                                         const MoeCall& call, int64_t first_token, int64_t tokens,
                                         uintptr_t workspace);
 
-CallReport ReportOf(const GemmKernel& kernel, const QuantSpec& spec, const NumberFormat& x);
+// `x`: the type that the multiplication took. `why`: why the layer's own was not made of it.
+CallReport ReportOf(const GemmKernel& kernel, const QuantSpec& spec, const NumberFormat& x,
+                    const std::string& why);
 
 }  // namespace gemmd
 

@@ -13,6 +13,7 @@
 #include "core/exec/cuda_explain.h"
 #include "core/exec/cuda_layer.h"
 #include "core/exec/cuda_memory.h"
+#include "core/quant/input_scale.h"
 #include "kernels/base/status.h"
 #include "kernels/cuda/device_info.h"
 #include "kernels/cuda/memory.h"
@@ -84,6 +85,10 @@ class CudaDevice : public Device {
   }
 
   absl::StatusOr<std::shared_ptr<DeviceLayer>> LoadLayer(const StandardTensor& tensor) override {
+    if (tensor.has_input_scale) {
+      GEMMD_ASSIGN_OR_RETURN(const StandardTensor folded, FoldInputScale(tensor));
+      return LoadLayer(folded);
+    }
     return WithContext([&]() -> absl::StatusOr<std::shared_ptr<DeviceLayer>> {
       if (tensor.scale_columns > std::numeric_limits<int32_t>::max()) {
         return Error(absl::StatusCode::kUnimplemented, "NO_KERNEL",
@@ -189,8 +194,9 @@ class CudaDevice : public Device {
     GEMMD_ASSIGN_OR_RETURN(CudaStream* const queue, StreamOf(stream));
     GEMMD_ASSIGN_OR_RETURN(const CudaLayer* const layer, LayerOf(*call.layer));
     GEMMD_ASSIGN_OR_RETURN(const GemmArgs args, MakeGemmArgs(*layer, call));
-    const DenseRequest request{args.m, args.x_type, args.group_scale != nullptr,
-                               call.batch_invariant};
+    const QuantizeKernel* const quantizer = layer->QuantizerFor(args.x_type);
+    if (quantizer != nullptr) return LaunchQuantized(*queue, *layer, *quantizer, args, call);
+    const DenseRequest request = DenseRequestOf(args, call.batch_invariant);
     layer->kernels().Note(request);
     const std::shared_ptr<const LayerPlan> plan = layer->plan();  // until the kernel has run
     const GemmKernel& kernel = plan->DenseKernelFor(request);
@@ -198,7 +204,31 @@ class CudaDevice : public Device {
       GEMMD_RETURN_IF_ERROR(LaunchDense(gpu_->driver, kernel, args, queue->get()));
       GEMMD_RETURN_IF_ERROR(queue->Synchronize());
     }
-    return ReportOf(kernel, layer->spec(), call.x.type);
+    return ReportOf(kernel, layer->spec(), call.x.type, layer->why_not_quantized());
+  }
+
+  // x of `args` is quantized first; the GEMM does not know.
+  absl::StatusOr<CallReport> LaunchQuantized(CudaStream& queue, const CudaLayer& layer,
+                                             const QuantizeKernel& quantizer, const GemmArgs& args,
+                                             const GemmCall& call) {
+    QuantizedDense launch{&quantizer, nullptr, args, layer.activation_scale(), 0,
+                          QuantizeRowsAtATime(quantizer, args.m, moe_workspace_bytes_)};
+    GEMMD_ASSIGN_OR_RETURN(
+        launch.workspace,
+        queue.Workspace(LayoutQuantizeWorkspace(quantizer, launch.rows_at_a_time).bytes));
+    const GemmArgs seen =
+        QuantizeInFront(quantizer, args, launch.static_scale, launch.workspace).gemm;
+    const DenseRequest request = DenseRequestOf(seen, call.batch_invariant);
+    layer.kernels().Note(request);
+    const std::shared_ptr<const LayerPlan> plan = layer.plan();  // until the kernel has run
+    launch.gemm = &plan->DenseKernelFor(request);
+    if (args.m > 0) {
+      // Also after an error: what was launched before it must not outlive the request.
+      const absl::Status launched = LaunchQuantizedDense(gpu_->driver, launch, queue.get());
+      GEMMD_RETURN_IF_ERROR(queue.Synchronize());
+      GEMMD_RETURN_IF_ERROR(launched);
+    }
+    return ReportOf(*launch.gemm, layer.spec(), layer.spec().activation, "");
   }
 
   absl::StatusOr<MoeReport> LaunchMoeCall(Stream& stream, const MoeCall& call) {
@@ -211,9 +241,11 @@ class CudaDevice : public Device {
       GEMMD_RETURN_IF_ERROR(queue->Synchronize());
       GEMMD_RETURN_IF_ERROR(launched);
     }
-    return MoeReport{
-        ReportOf(gate_up->indexed().KernelFor(call.x.rows), gate_up->spec(), call.x.type),
-        ReportOf(down->indexed().KernelFor(call.x.rows), down->spec(), call.x.type)};
+    const auto report = [&](const CudaLayer& layer) {
+      return ReportOf(layer.indexed().KernelFor(call.x.rows), layer.spec(), call.x.type,
+                      "mixtures of experts do not quantize activations");
+    };
+    return MoeReport{report(*gate_up), report(*down)};
   }
 
   // Chunks of tokens one after the other in the same workspace.

@@ -36,7 +36,8 @@ struct KernelNotice {
 
 struct CudaDeviceOptions {
   std::filesystem::path cache_directory = {};  // JIT cache; empty = memory only
-  // Intermediate values of a mixture-of-experts request, per stream; larger requests run in chunks.
+  // Intermediate values of a mixture-of-experts request, or quantized x of a dense one, per stream; larger
+  // requests run in chunks.
   uint64_t moe_workspace_bytes = uint64_t{512} << 20;
   std::shared_ptr<jit::KernelCache> cache = nullptr;  // in place of cache_directory
   // True: LoadLayer returns with the layer's generic kernel, and its specialised kernels follow. False:

@@ -59,7 +59,9 @@ std::string WhyChosen(const LayerPlan& plan, const KernelProgress& progress) {
         absl::StrAppend(out, NameOf(packed.x_type));
       });
   return absl::StrCat("for ", types, " x ", plan.packed_takes_group_scales ? "with" : "without",
-                      " scales per group of columns; other x and batch-invariant requests take the "
+                      " scales per group of columns",
+                      plan.quantizers.empty() ? "" : " (x of 16 or 32 bits is quantized first)",
+                      "; other x and batch-invariant requests take the "
                       "generic kernel, all requests do until their kernel is there. Specialised "
                       "kernels: ",
                       ProgressText(progress));

@@ -117,6 +117,8 @@ CudaLayer::CudaLayer(std::shared_ptr<CudaGpu> gpu, const StandardTensor& tensor,
       spec_(tensor.spec),
       shape_(tensor.shape),
       gate_up_interleaved_(tensor.gate_up_interleaved),
+      has_encoding_(tensor.encoding.present()),
+      has_activation_zero_point_(!tensor.activation_zero_point.empty()),
       kernels_(std::move(kernels)),
       moe_kernels_(moe_kernels),
       memory_(std::move(memory)) {

@@ -69,7 +69,17 @@ class CudaLayer : public DeviceLayer {
   // For mixture-of-experts requests; the same as long as the layer lives.
   const GemmPlan& indexed() const { return first_plan_->indexed; }
   const MoeKernels& moe_kernels() const { return moe_kernels_; }
+  // What quantizes x of a dense request, or null: it is used as it is. The same as long as the layer lives.
+  const QuantizeKernel* QuantizerFor(ElementType x_type) const {
+    return has_encoding_ ? nullptr : first_plan_->QuantizerFor(x_type);
+  }
+  std::string why_not_quantized() const {
+    return has_encoding_ ? "the layer wants them encoded in its own way"
+                         : first_plan_->why_not_quantized;
+  }
   const WeightArgs& weights() const { return weights_; }
+  // x that is quantized with the layer's static scale has a zero point, which no kernel takes off.
+  bool has_activation_zero_point() const { return has_activation_zero_point_; }
   // Device address of float32 [E]; null without a static activation scale.
   const float* activation_scale() const { return activation_scale_; }
 
@@ -82,6 +92,8 @@ class CudaLayer : public DeviceLayer {
   const QuantSpec spec_;
   const LayerShape shape_;
   const bool gate_up_interleaved_;
+  const bool has_encoding_;  // of activations, beyond the spec: group scales of other types, zero points
+  const bool has_activation_zero_point_;
   const std::unique_ptr<LayerKernels> kernels_;
   const std::shared_ptr<const LayerPlan> first_plan_ = kernels_->plan();
   const MoeKernels moe_kernels_;

@@ -35,12 +35,13 @@ struct PackedLayout {
   int operand_bits = 16;  // 16 or 8: elements of x and decoded weights
   int lane_bits = 16;     // operand_bits, or 4
   bool has_signs_apart = false;
+  int slabs = kSlabsPerChunk;  // of a chunk
   int scale_bytes = 0;   // 0, 1, 2 or 4
   int scale_step = 128;  // columns a set of scales is for: a power of two, at most a chunk
   bool has_zero_points = false;
 
   constexpr int slab_columns() const { return kSlabRowBytes * 8 / operand_bits; }
-  constexpr int chunk_columns() const { return kSlabsPerChunk * slab_columns(); }
+  constexpr int chunk_columns() const { return slabs * slab_columns(); }
   constexpr int step_columns() const { return slab_columns() / kStepsPerSlab; }
   constexpr int slab_bytes() const { return kUnitRows * slab_columns() * code_bits / 8; }
 
@@ -50,19 +51,27 @@ struct PackedLayout {
     return kUnitRows * sets() * (scale_bytes + (has_zero_points ? 1 : 0));
   }
   constexpr int UnitBytes(int slabs) const { return code_offset() + slabs * slab_bytes(); }
-  constexpr int whole_unit_bytes() const { return UnitBytes(kSlabsPerChunk); }
+  constexpr int whole_unit_bytes() const { return UnitBytes(slabs); }
 
   static constexpr int64_t Units(int64_t n) { return (n + kUnitRows - 1) / kUnitRows; }
   constexpr int64_t Chunks(int64_t k) const { return (k + chunk_columns() - 1) / chunk_columns(); }
   constexpr int SlabsOf(int64_t chunk, int64_t k) const {
     const int64_t left = (k - chunk * chunk_columns() + slab_columns() - 1) / slab_columns();
-    return left < kSlabsPerChunk ? static_cast<int>(left) : kSlabsPerChunk;
+    return left < slabs ? static_cast<int>(left) : slabs;
   }
   constexpr int64_t UnitOffset(int64_t chunk, int64_t unit, int64_t n, int64_t k) const {
     return chunk * Units(n) * whole_unit_bytes() + unit * UnitBytes(SlabsOf(chunk, k));
   }
   constexpr int64_t Bytes(int64_t n, int64_t k) const {
     return UnitOffset(Chunks(k) - 1, Units(n), n, k);
+  }
+
+  // A unit of one slab of a chunk, as kernels with stages of one slab hold it.
+  constexpr PackedLayout OneSlab() const {
+    PackedLayout unit = *this;
+    unit.slabs = 1;
+    if (unit.scale_step > slab_columns()) unit.scale_step = slab_columns();
+    return unit;
   }
 
   // Index of a row's scale or zero point in its set.

@@ -1,8 +1,10 @@
-// What    Sm90Block: threads, tile and shared memory of one block of device/gemm_sm90.cuh.
+// What    Sm90Block: threads, tile and shared memory of one block of device/gemm_sm90.cuh and
+//         gemm_sm90_slab.cuh.
 // Shapes  row_groups * column_groups math warpgroups: warpgroup g works on the 64 rows g %
 //         row_groups of the block's rows of w, and on chunk g / row_groups of the column_groups
-//         chunks of a stage. Shared memory: activation stages (multiples of 1024 bytes), weight
-//         stages, scales of x [stages][column_groups][2 slabs][tokens] float32, then the barriers.
+//         chunks of a stage; a chunk has layout.slabs slabs. Shared memory: activation stages
+//         (multiples of 1024 bytes), weight stages, scales of x
+//         [stages][column_groups][slabs][tokens] float32, then the barriers.
 //         After the main loop the sums [column_groups][tokens][sum_stride] float32 lie over the
 //         stages.
 #ifndef GEMMD_KERNELS_CONTRACT_SM90_BLOCK_H_
@@ -16,31 +18,36 @@ struct Sm90Block {
   static constexpr int kProducerThreads = 128;
   static constexpr int kLargestSharedBytes = 227 * 1024;
 
-  PackedLayout layout;
-  int tokens;         // rows of x in a tile
-  int row_groups;     // units of 64 rows of w
-  int column_groups;  // chunks in a stage
+  PackedLayout layout;  // of a unit in a stage
+  int tokens;           // rows of x in a tile
+  int row_groups;       // units of 64 rows of w
+  int column_groups;    // chunks in a stage
   int stages;
   bool has_x_scales;  // per slab
 
   constexpr int math_groups() const { return row_groups * column_groups; }
   constexpr int math_threads() const { return math_groups() * 128; }
   constexpr int threads() const { return math_threads() + kProducerThreads; }
+  // Stages of one slab: device/gemm_sm90_slab.cuh. Sums for 256 tokens leave its producers few registers.
+  constexpr bool is_slabwise() const { return layout.slabs == 1; }
   // Of each thread of a math warpgroup.
   constexpr int math_registers() const {
+    if (is_slabwise()) return tokens == 256 ? 240 : 208;
     return math_groups() == 4 ? 112 : math_groups() == 3 ? 160 : 224;
+  }
+  constexpr int producer_registers() const {
+    if (is_slabwise()) return tokens == 256 ? 24 : 88;
+    return math_groups() == 2 ? 56 : 32;
   }
   constexpr int rows() const { return row_groups * PackedLayout::kUnitRows; }
 
   constexpr int slab_tile_bytes() const { return tokens * PackedLayout::kSlabRowBytes; }
-  constexpr int chunk_tile_bytes() const {
-    return PackedLayout::kSlabsPerChunk * slab_tile_bytes();
-  }
+  constexpr int chunk_tile_bytes() const { return layout.slabs * slab_tile_bytes(); }
   constexpr int activation_bytes() const { return column_groups * chunk_tile_bytes(); }
   constexpr int chunk_bytes() const { return row_groups * layout.whole_unit_bytes(); }
   constexpr int weight_bytes() const { return column_groups * chunk_bytes(); }
   constexpr int x_scale_bytes() const {
-    return has_x_scales ? column_groups * PackedLayout::kSlabsPerChunk * tokens * 4 : 0;
+    return has_x_scales ? column_groups * layout.slabs * tokens * 4 : 0;
   }
   constexpr int weight_offset() const { return stages * activation_bytes(); }
   constexpr int x_scale_offset() const { return weight_offset() + stages * weight_bytes(); }

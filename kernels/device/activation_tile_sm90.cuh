@@ -8,6 +8,7 @@
 #define GEMMD_KERNELS_DEVICE_ACTIVATION_TILE_SM90_CUH_
 
 #include "kernels/contract/gemm_args.h"
+#include "kernels/device/decode_number.cuh"
 #include "kernels/device/ptx/async_copy.cuh"
 #include "kernels/device/ptx/mbarrier.cuh"
 #include "kernels/device/ptx/tensor_copy.cuh"
@@ -48,7 +49,7 @@ struct MappedActivationsSm90 {
     uint32_t to = stage + sharers.index * (kRows * PackedLayout::kSlabRowBytes);
     int32_t column = first_chunk * Tile::kChunkColumns;
     GEMMD_UNROLL
-    for (int slab = 0; slab < Config::kColumnGroups * PackedLayout::kSlabsPerChunk; ++slab) {
+    for (int slab = 0; slab < Config::kColumnGroups * Tile::Unit().slabs; ++slab) {
       if constexpr (Config::kSharers == 1) {
         ptx::TensorCopy2d(to, map, column, first_row, full);
       } else {
@@ -148,7 +149,7 @@ struct ActivationTileSm90 {
 template <class Config>
 struct XScaleTileSm90 {
   using Tile = Sm90Tile<Config>;
-  static constexpr int kSlabs = PackedLayout::kSlabsPerChunk;
+  static constexpr int kSlabs = Tile::Unit().slabs;
   static constexpr int kSlabColumns = Tile::Layout().slab_columns();
 
   const float* scales;  // of the tile's first row
@@ -175,6 +176,73 @@ struct XScaleTileSm90 {
       ptx::Copy4(stage + i * 4, from, is_inside ? 4 : 0);
     }
   }
+};
+
+// Scales of x times the weights' scales of a tile whose rows of w share theirs. They are read kAhead slabs
+// ahead, so that nothing waits for them. `slot`: of the slab, its number modulo kAhead, known when
+// compiling: a copy of a register would wait for what is being read into it.
+template <class Config>
+class ScaleProductSm90 {
+ public:
+  using Tile = Sm90Tile<Config>;
+
+  __device__ static ScaleProductSm90 Of(const GemmArgs& args, int64_t first_row, int32_t tile,
+                                        int thread) {
+    const int rows = static_cast<int>(Min<int64_t>(args.m - first_row, Config::kTokens));
+    return {args.group_scale + (first_row + Min(thread, rows - 1)) * args.group_scale_stride,
+            Min(Tile::kProducerThreads, rows - 1 - Min(thread, rows - 1)) * args.group_scale_stride,
+            args.group_scale_columns / Tile::Unit().slab_columns(), &args.weights,
+            Min(tile * Config::kRowGroups,
+                static_cast<int32_t>(PackedLayout::Units(args.weights.n)) - 1)};
+  }
+
+  static constexpr int kAhead = Config::kTokens == 256 ? 1 : 4;
+
+  // Begins to read those of a slab. Rows beyond x read others.
+  __device__ void Fetch(int slot, int32_t slab) {
+    const int32_t column = slabs_per_scale_ == 1 ? slab : slab / slabs_per_scale_;
+    of_weights_[slot] = WeightScale(slab);
+    GEMMD_UNROLL
+    for (int i = 0; i < kCount; ++i) of_x_[slot][i] = scales_[i * second_row_ + column];
+  }
+  __device__ void Store(int slot, float* stage, int thread) const {
+    GEMMD_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      stage[i * Tile::kProducerThreads + thread] = of_x_[slot][i] * of_weights_[slot];
+    }
+  }
+
+ private:
+  static constexpr int kCount = Config::kTokens / Tile::kProducerThreads;
+
+  static_assert(kCount <= 2, "two rows of x a thread");
+
+  __device__ ScaleProductSm90(const float* scales, int64_t second_row, int32_t slabs_per_scale,
+                              const WeightArgs* weights, int32_t unit)
+      : scales_(scales),
+        second_row_(second_row),
+        slabs_per_scale_(slabs_per_scale),
+        weights_(weights),
+        unit_(unit) {}
+
+  // Of the tile's first row.
+  __device__ float WeightScale(int32_t slab) const {
+    constexpr PackedLayout kChunk = Tile::Layout();
+    const int32_t chunk = slab / PackedLayout::kSlabsPerChunk;
+    const int32_t set =
+        slab % PackedLayout::kSlabsPerChunk * kChunk.slab_columns() / kChunk.scale_step;
+    const char* const unit = static_cast<const char*>(weights_->packed) +
+                             kChunk.UnitOffset(chunk, unit_, weights_->n, weights_->k);
+    return LoadNumber<Config::kGroupScale>(unit, set * PackedLayout::kUnitRows);
+  }
+
+  const float* scales_;  // of the thread's first row
+  int64_t second_row_;   // floats from it to the thread's second row
+  int32_t slabs_per_scale_;
+  const WeightArgs* weights_;
+  int32_t unit_;
+  float of_weights_[kAhead];
+  float of_x_[kAhead][kCount];
 };
 
 }  // namespace gemmd::device

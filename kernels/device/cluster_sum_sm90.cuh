@@ -11,6 +11,8 @@
 #include "kernels/contract/gemm_args.h"
 #include "kernels/device/element.cuh"
 #include "kernels/device/ptx/cluster.cuh"
+#include "kernels/device/ptx/narrow_bfloat16.cuh"
+#include "kernels/device/ptx/narrow_float16.cuh"
 #include "kernels/device/sm90_tile.cuh"
 
 namespace gemmd::device {
@@ -42,52 +44,104 @@ struct ClusterSumSm90 {
   __device__ static void Store(const GemmArgs& args, uint32_t sums, int64_t first_token,
                                int32_t first_row, uint32_t first_rank, uint32_t part,
                                uint32_t parts, int thread) {
+    const int row = thread % kVectorsPerToken * kVector;
+    if (first_row + row >= args.weights.n) return;
+    const RowTerms rows = RowTerms::Of(args.weights, first_row + row);
     const int tokens = static_cast<int>(Min<int64_t>(args.m - first_token, Config::kTokens));
-    const int step = static_cast<int>(parts) * Tile::kMathThreads;
-    for (int i = static_cast<int>(part) * Tile::kMathThreads + thread;
-         i < tokens * kVectorsPerToken; i += step) {
-      const int token = i / kVectorsPerToken;
-      const int row = i % kVectorsPerToken * kVector;
-      if (first_row + row >= args.weights.n) continue;
-      const float4 sum = Sum(sums + (token * Tile::kSumStride + row) * 4, first_rank, parts);
-      StoreFour(args, first_token + token, first_row + row, sum);
+    const int step = static_cast<int>(parts) * kTokensPerPass;
+    int token = static_cast<int>(part) * kTokensPerPass + thread / kVectorsPerToken;
+    for (; token < tokens; token += kBatch * step) {
+      uint32_t addresses[kBatch];  // beyond the tile: of another sum
+      GEMMD_UNROLL
+      for (int b = 0; b < kBatch; ++b) {
+        const int at = token + b * step < tokens ? token + b * step : token;
+        addresses[b] = sums + (at * Tile::kSumStride + row) * 4;
+      }
+      float4 sum[kBatch];
+      Add(addresses, first_rank, parts, sum);
+      GEMMD_UNROLL
+      for (int b = 0; b < kBatch; ++b) {
+        if (token + b * step >= tokens) break;
+        StoreFour(args, first_token + token + b * step, first_row + row, rows, sum[b]);
+      }
     }
   }
 
  private:
-  __device__ static float4 Sum(uint32_t address, uint32_t first_rank, uint32_t parts) {
-    float4 sum = {0, 0, 0, 0};
-    GEMMD_UNROLL_BY_4
+  static constexpr int kTokensPerPass = Tile::kMathThreads / kVectorsPerToken;
+  static constexpr int kBatch = Config::kTokens >= 64 ? 4 : 1;  // tokens whose reads overlap
+  static_assert(Tile::kMathThreads % kVectorsPerToken == 0, "a thread's rows stay the same");
+
+  // What is added to and multiplied with four rows of w.
+  struct RowTerms {
+    float factor[kVector];
+    float bias[kVector];
+
+    __device__ static RowTerms Of(const WeightArgs& weights, int32_t row) {
+      RowTerms terms;
+      GEMMD_UNROLL
+      for (int i = 0; i < kVector; ++i) {
+        const int32_t n = Min(row + i, weights.n - 1);
+        terms.factor[i] = weights.channel_factor == nullptr ? 1.0f : weights.channel_factor[n];
+        terms.bias[i] =
+            weights.bias == nullptr ? 0.0f : LoadWideElement(weights.bias_type, weights.bias, n);
+      }
+      return terms;
+    }
+  };
+
+  __device__ static void Add(const uint32_t (&addresses)[kBatch], uint32_t first_rank,
+                             uint32_t parts, float4 (&sum)[kBatch]) {
+    GEMMD_UNROLL
+    for (int b = 0; b < kBatch; ++b) sum[b] = {0, 0, 0, 0};
     for (uint32_t p = 0; p < parts; ++p) {
-      const uint32_t part = ptx::MapToRank(address, first_rank + p * Config::kSharers);
+      const uint32_t rank = first_rank + p * Config::kSharers;
       GEMMD_UNROLL
       for (int group = 0; group < Config::kColumnGroups; ++group) {
-        const float4 v = ptx::LoadCluster(part + group * Tile::kSumFloats * 4);
-        sum.x += v.x;
-        sum.y += v.y;
-        sum.z += v.z;
-        sum.w += v.w;
+        float4 v[kBatch];
+        GEMMD_UNROLL
+        for (int b = 0; b < kBatch; ++b) {
+          v[b] =
+              ptx::LoadCluster(ptx::MapToRank(addresses[b], rank) + group * Tile::kSumFloats * 4);
+        }
+        GEMMD_UNROLL
+        for (int b = 0; b < kBatch; ++b) {
+          sum[b].x += v[b].x;
+          sum[b].y += v[b].y;
+          sum[b].z += v[b].z;
+          sum[b].w += v[b].w;
+        }
       }
     }
-    return sum;
   }
 
   __device__ static void StoreFour(const GemmArgs& args, int64_t token, int32_t row,
-                                   const float4& sum) {
-    const WeightArgs& weights = args.weights;
-    const float values[kVector] = {sum.x, sum.y, sum.z, sum.w};
+                                   const RowTerms& rows, const float4& sum) {
+    float values[kVector] = {sum.x, sum.y, sum.z, sum.w};
     float factor = args.row_scale == nullptr ? 1.0f : args.row_scale[token * args.row_scale_stride];
-    if (weights.activation_scale != nullptr) factor *= *weights.activation_scale;
+    if (args.weights.activation_scale != nullptr) factor *= *args.weights.activation_scale;
     GEMMD_UNROLL
     for (int i = 0; i < kVector; ++i) {
-      const int32_t n = row + i;
-      if (n >= weights.n) return;
-      float value = values[i];
-      if (weights.channel_factor != nullptr) value *= weights.channel_factor[n];
-      value *= factor;
-      if (weights.bias != nullptr) value += LoadWideElement(weights.bias_type, weights.bias, n);
-      StoreElement(args.y_type, args.y, token * args.y_row_stride + n, value);
+      values[i] = values[i] * rows.factor[i] * factor + rows.bias[i];
     }
+    const int64_t at = token * args.y_row_stride + row;
+    uint16_t* const to = static_cast<uint16_t*>(args.y) + at;
+    if (args.y_type != ElementType::kFloat32 && row + kVector <= args.weights.n &&
+        reinterpret_cast<uint64_t>(to) % sizeof(uint2) == 0) {
+      *reinterpret_cast<uint2*>(to) = Narrow(args.y_type, values);
+      return;
+    }
+    GEMMD_UNROLL
+    for (int i = 0; i < kVector; ++i) {
+      if (row + i < args.weights.n) StoreElement(args.y_type, args.y, at + i, values[i]);
+    }
+  }
+
+  __device__ static uint2 Narrow(ElementType type, const float (&values)[kVector]) {
+    if (type == ElementType::kBFloat16) {
+      return {ptx::NarrowBFloat16(values[0], values[1]), ptx::NarrowBFloat16(values[2], values[3])};
+    }
+    return {ptx::NarrowFloat16(values[0], values[1]), ptx::NarrowFloat16(values[2], values[3])};
   }
 };
 

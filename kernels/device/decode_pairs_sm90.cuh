@@ -1,5 +1,5 @@
 // What    Codes of one slab -> registers of wgmma's fragment A, two 16-bit floats each: code - zero
-//         point for integers, the number itself for floats; exact.
+//         point for integers, the number itself for floats; exact, or that times a scale, rounded once.
 // Shapes  offset: Offset(zero point), of the register's row.
 // Errors  Formats whose numbers the 16-bit type cannot hold do not compile. Infinity and NaN codes
 //         are read as finite numbers: packing refuses them (kernels/pack).
@@ -58,8 +58,15 @@ struct DecodePairsSm90 {
 
   // Floats: the weight times 2^-kDebt times `scale`, which is twice in a register.
   template <class Codes>
-  __host__ __device__ static uint32_t DecodeScaled(const Codes& codes, int v, uint32_t scale) {
+  __host__ __device__ static uint32_t DecodeRaised(const Codes& codes, int v, uint32_t scale) {
     return Math::Multiply(Placed(codes, v), scale);
+  }
+
+  // The weight times `scale`, rounded once.
+  template <class Codes>
+  __host__ __device__ static uint32_t DecodeScaled(const Codes& codes, int v, uint32_t offset,
+                                                   uint32_t scale) {
+    return Math::Multiply(Decode(codes, v, offset), scale);
   }
 
   template <class Codes>

@@ -15,58 +15,12 @@
 #include "kernels/device/activation_tile_sm90.cuh"
 #include "kernels/device/cluster_sum_sm90.cuh"
 #include "kernels/device/group_product_sm90.cuh"
-#include "kernels/device/ptx/cluster.cuh"
 #include "kernels/device/ptx/warpgroup.cuh"
 #include "kernels/device/stage_ring_sm90.cuh"
+#include "kernels/device/tile_place_sm90.cuh"
 #include "kernels/device/weight_copy_sm90.cuh"
 
 namespace gemmd::device {
-
-// Which part of K a block works on: stages `first`, `first + step`, ... of kStageColumns columns.
-struct StageRangeSm90 {
-  int32_t first;
-  int32_t step;
-};
-
-// Which tiles a cluster works on: of w, counted in clusters, and of x. Blocks that run at the same time
-// should share both, so the tiles of x go first, kTilesPerGroup at a time.
-struct TilePlaceSm90 {
-  static constexpr uint32_t kTilesPerGroup = 8;
-
-  uint32_t cluster;
-  uint32_t token_tile;
-
-  // `clusters` lie side by side along x of the grid.
-  __device__ static TilePlaceSm90 Of(uint32_t cluster, uint32_t clusters, uint32_t row,
-                                     uint32_t rows) {
-    if (rows == 1) return {cluster, 0};
-    const uint64_t index = static_cast<uint64_t>(row) * clusters + cluster;
-    const uint64_t per_group = static_cast<uint64_t>(clusters) * kTilesPerGroup;
-    const auto first = static_cast<uint32_t>(index / per_group) * kTilesPerGroup;
-    const auto within = static_cast<uint32_t>(index % per_group);
-    const uint32_t height = Min(kTilesPerGroup, rows - first);
-    return {within / height, first + within % height};
-  }
-};
-
-// Which block of its cluster a block is.
-template <class Config>
-struct ClusterPlaceSm90 {
-  uint32_t sharer;
-  uint32_t part;
-  uint32_t parts;
-
-  __device__ static ClusterPlaceSm90 Mine() {
-    const uint32_t rank = ptx::ClusterRank();
-    return {rank % Config::kSharers, rank / Config::kSharers,
-            ptx::ClusterSize() / Config::kSharers};
-  }
-  __device__ uint32_t blocks() const { return parts * Config::kSharers; }
-  __device__ uint32_t first_rank() const { return part * Config::kSharers; }
-  __device__ StageRangeSm90 range() const {
-    return {static_cast<int32_t>(part), static_cast<int32_t>(parts)};
-  }
-};
 
 // Threads that arrive at a stage's full barrier beside the one that starts bulk copies.
 template <class Config>
@@ -209,8 +163,10 @@ __global__ void __launch_bounds__(Sm90Tile<Config>::kThreads, 1)
   using Sum = ClusterSumSm90<Config>;
   extern __shared__ __align__(1024) char shared[];
   const auto place = ClusterPlaceSm90<Config>::Mine();
-  const TilePlaceSm90 tiles = TilePlaceSm90::Of(blockIdx.x / place.blocks(),
-                                                gridDim.x / place.blocks(), blockIdx.y, gridDim.y);
+  const uint32_t clusters = gridDim.x / place.blocks();
+  const TilePlaceSm90 tiles =
+      TilePlaceSm90::Of(static_cast<uint64_t>(blockIdx.y) * clusters + blockIdx.x / place.blocks(),
+                        clusters, gridDim.y);
   const auto tile = static_cast<int32_t>(tiles.cluster * Config::kSharers + place.sharer);
   const int64_t first_token = static_cast<int64_t>(tiles.token_tile) * Config::kTokens;
   const int thread = threadIdx.x;
@@ -251,7 +207,12 @@ __global__ void __launch_bounds__(Sm90Tile<Config>::kThreads, 1)
                place.part, place.parts, thread);
     if (place.blocks() == 1) return;
     __syncwarp();
-    ptx::ClusterArriveRelaxed();  // others read this block's sums, and arrive at its barriers
+    // Others read this block's sums, and arrive at its barriers: no arrival may be on its way when it ends.
+    if constexpr (Config::kSharers > 1) {
+      ptx::ClusterArrive();
+    } else {
+      ptx::ClusterArriveRelaxed();
+    }
     ptx::ClusterWait();
   }
 }

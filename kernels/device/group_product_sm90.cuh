@@ -7,23 +7,10 @@
 #ifndef GEMMD_KERNELS_DEVICE_GROUP_PRODUCT_SM90_CUH_
 #define GEMMD_KERNELS_DEVICE_GROUP_PRODUCT_SM90_CUH_
 
-#include "kernels/device/ptx/wgmma_m64k16.cuh"
-#include "kernels/device/ptx/wgmma_m64k32.cuh"
-#include "kernels/device/ptx/wgmma_sync.cuh"
-#include "kernels/device/sm90_tile.cuh"
+#include "kernels/device/matrix_step_sm90.cuh"
 #include "kernels/device/weight_unit_sm90.cuh"
 
 namespace gemmd::device {
-
-// Type of the matrix unit's sums.
-template <bool kIsInteger>
-struct AccumulatorSm90 {
-  using Type = float;
-};
-template <>
-struct AccumulatorSm90<true> {
-  using Type = int32_t;
-};
 
 template <class Config>
 struct GroupProductSm90 {
@@ -42,11 +29,10 @@ struct GroupProductSm90 {
   static constexpr int kStepsPerBatch = Min(kStepsPerSum, kSteps);
   static constexpr bool kOneSum = kStepsPerSum == kStepsPerChunk;
 
-  static constexpr bool kIsInteger = Tile::Operand().is_int8();
-  static constexpr bool kKeepsInteger =
-      kIsInteger && Config::kGroupScale == kNoFormat && !Config::kHasXScales;
-  using Partial = typename AccumulatorSm90<kIsInteger>::Type;
-  using Sum = typename AccumulatorSm90<kKeepsInteger>::Type;
+  using Step = MatrixStepSm90<Config>;
+  using Partial = typename Step::Partial;
+  using Sum = typename Step::Sum;
+  using XFactors = typename Step::template XFactors<kFloats>;
 
   Sum sum[kFloats];
   uint32_t a[kSlabs][kSteps][4];
@@ -67,13 +53,13 @@ struct GroupProductSm90 {
   template <class Next>
   __device__ void Multiply(Unit& unit, const Chunk& chunk, int thread, bool has_next, Next next) {
     if constexpr (Unit::kIsDirect) unit.LoadSecondSlab(chunk.unit, thread, chunk.has_second_slab);
-    if constexpr (kKeepsInteger) {
+    if constexpr (Step::kSumsInUnit) {
       MultiplyInOneSum(unit, chunk, has_next, next, sum);
     } else if constexpr (kOneSum) {
       Partial partial[kFloats];
       const float scales[2] = {unit.SumScale(0, 0), unit.SumScale(0, 1)};
       MultiplyInOneSum(unit, chunk, has_next, next, partial);
-      Promote(scales, nullptr, partial);
+      Step::template Promote<0, Step::kMagicBits>(scales, XFactors(), partial, sum);
     } else {
       MultiplyInSums(unit, chunk, has_next, next);
     }
@@ -94,7 +80,7 @@ struct GroupProductSm90 {
       if constexpr (Unit::kIsDirect) next.LoadCodes();
       unit.Decode(0, a[0]);
     }
-    Finish(partial);
+    Step::Finish(partial);
   }
 
   template <class Next>
@@ -114,10 +100,13 @@ struct GroupProductSm90 {
     GEMMD_UNROLL
     for (int step = 0; step < kStepsPerChunk; step += kStepsPerBatch) {
       Start(chunk, step / kSteps, step % kSteps, kStepsPerBatch, partial);
-      Finish(partial);
+      Step::Finish(partial);
       if ((step + kStepsPerBatch) % kStepsPerSum != 0) continue;
       const float* x_scales = chunk.x_scales + step / kSteps * Config::kTokens;
-      Promote(scales[Config::kScaleOnWeights ? 0 : step / kStepsPerScale], x_scales, partial);
+      XFactors x_factors;
+      x_factors.Load(x_scales);
+      Step::template Promote<0, Step::kMagicBits>(
+          scales[Config::kScaleOnWeights ? 0 : step / kStepsPerScale], x_factors, partial, sum);
     }
     if (has_next) unit.Decode(0, a[0]);
   }
@@ -126,9 +115,9 @@ struct GroupProductSm90 {
   __device__ void Start(const Chunk& chunk, int slab, int step, int count,
                         Partial (&partial)[kFloats]) {
     const uint64_t b = ptx::SwizzledTileDescriptor(chunk.activations + slab * Tile::kSlabTileBytes);
-    const bool starts = (slab * kSteps + step) % kStepsPerSum == 0;
-    if constexpr (kIsInteger && !kKeepsInteger) {
-      if (starts) StartFromMagic(partial);
+    const bool starts = !Step::kSumsInUnit && (slab * kSteps + step) % kStepsPerSum == 0;
+    if constexpr (Step::kIsInteger) {
+      if (starts) Step::StartFromMagic(partial);
     }
     GEMMD_UNROLL
     for (int s = step; s < step + count; ++s) {
@@ -138,56 +127,11 @@ struct GroupProductSm90 {
     ptx::WgmmaFence();
     GEMMD_UNROLL
     for (int s = step; s < step + count; ++s) {
-      const bool from_zero = !kIsInteger && s == step && starts;
-      MultiplyStep(a[slab][s], b + s * ptx::kDescriptorStep, from_zero ? 0 : 1, partial);
+      const bool from_zero = !Step::kIsInteger && s == step && starts;
+      Step::template Multiply<Config::kTokens>(a[slab][s], b + s * ptx::kDescriptorStep,
+                                               from_zero ? 0 : 1, partial);
     }
     ptx::WgmmaCommit();
-  }
-
-  __device__ static void Finish(Partial (&partial)[kFloats]) {
-    ptx::WgmmaWait<0>();
-    GEMMD_UNROLL
-    for (int i = 0; i < kFloats; ++i) ptx::PinRegister(partial[i]);
-  }
-
-  __device__ static void MultiplyStep(const uint32_t (&a)[4], uint64_t b, int accumulate,
-                                      Partial (&d)[kFloats]) {
-    if constexpr (kIsInteger) {
-      ptx::WgmmaM64K32Int8<Config::kTokens>(d, a, b, accumulate);
-    } else if constexpr (Unit::kIsWide) {
-      ptx::WgmmaM64K16<Config::kXType, Config::kTokens>(d, a, b, accumulate);
-    } else {
-      constexpr bool kXIsE5M2 = Config::kXType == ElementType::kFloat8E5M2;
-      ptx::WgmmaM64K32<Tile::Operand().is_e5m2(), kXIsE5M2, Config::kTokens>(d, a, b, accumulate);
-    }
-  }
-
-  // The bits of 1.5 * 2^23 as a float: an integer of up to 22 bits added to them is added to the
-  // float.
-  static constexpr int32_t kMagicBits = 0x4b400000;
-  static constexpr float kMagic = 12582912.0f;
-  __device__ static void StartFromMagic(Partial (&partial)[kFloats]) {
-    GEMMD_UNROLL
-    for (int i = 0; i < kFloats; ++i) partial[i] = kMagicBits;
-  }
-  __device__ static float ToFloat(float partial) { return partial; }
-  __device__ static float ToFloat(int32_t partial) {
-    return FloatOf(static_cast<uint32_t>(partial)) - kMagic;
-  }
-
-  __device__ void Promote(const float (&scales)[2], const float* x_scales,
-                          const Partial (&partial)[kFloats]) {
-    GEMMD_UNROLL
-    for (int j = 0; j < kFloats; j += 4) {
-      float2 x = {1, 1};
-      if constexpr (Config::kHasXScales) x = *reinterpret_cast<const float2*>(x_scales + j * 2);
-      GEMMD_UNROLL
-      for (int c = 0; c < 4; ++c) {
-        const float factor =
-            Config::kHasXScales ? scales[c / 2] * (c % 2 == 0 ? x.x : x.y) : scales[c / 2];
-        sum[j + c] += factor * ToFloat(partial[j + c]);
-      }
-    }
   }
 };
 

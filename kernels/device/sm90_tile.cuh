@@ -21,12 +21,16 @@ struct Sm90Tile {
             .scale_step = Config::kScaleStep,
             .has_zero_points = Config::kZeroPoint == ZeroPointKind::kInteger};
   }
+  // A unit in a stage.
+  static constexpr PackedLayout Unit() {
+    return Config::kStageSlabs == 1 ? Layout().OneSlab() : Layout();
+  }
   static constexpr Sm90Block Block() {
-    return {Layout(),        Config::kTokens,    Config::kRowGroups, Config::kColumnGroups,
+    return {Unit(),          Config::kTokens,    Config::kRowGroups, Config::kColumnGroups,
             Config::kStages, Config::kHasXScales};
   }
   static constexpr int kXBytes = Operand().bits() / 8;  // of an element
-  static constexpr int kChunkColumns = Layout().chunk_columns();
+  static constexpr int kChunkColumns = Unit().chunk_columns();
   static constexpr int kMathGroups = Block().math_groups();
   static constexpr int kMathThreads = Block().math_threads();
   static constexpr int kProducerThreads = Sm90Block::kProducerThreads;
@@ -35,7 +39,7 @@ struct Sm90Tile {
   static constexpr int kSlabTileBytes = Block().slab_tile_bytes();
   static constexpr int kChunkTileBytes = Block().chunk_tile_bytes();
   static constexpr int kActivationBytes = Block().activation_bytes();
-  static constexpr int kUnitBytes = Layout().whole_unit_bytes();
+  static constexpr int kUnitBytes = Unit().whole_unit_bytes();
   static constexpr int kChunkBytes = Block().chunk_bytes();
   static constexpr int kWeightBytes = Block().weight_bytes();
   static constexpr int kWeightOffset = Block().weight_offset();
@@ -49,7 +53,7 @@ struct Sm90Tile {
   // Registers per thread. setmaxnreg deals out what the block got at its launch, not a byte more: a
   // sum above kLaunchRegisters * kThreads would wait for ever.
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
-  static constexpr int kProducerRegisters = kMathGroups == 2 ? 56 : 32;
+  static constexpr int kProducerRegisters = Block().producer_registers();
   static constexpr int kMathRegisters = Block().math_registers();
   static_assert(kMathGroups >= 2 && kMathGroups <= 4, "2 to 4 math warpgroups");
   static_assert(kMathRegisters * kMathThreads + kProducerRegisters * kProducerThreads <=

@@ -33,12 +33,13 @@ class StageRingSm90 {
 
   __device__ uint32_t full() const { return Barrier(stage_); }
   __device__ uint32_t activations() const { return base_ + stage_ * Tile::kActivationBytes; }
+  __device__ char* activation_bytes() const { return shared_ + stage_ * Tile::kActivationBytes; }
   __device__ uint32_t weights() const { return base_ + WeightOffset(); }
   __device__ const char* weight_bytes() const { return shared_ + WeightOffset(); }
   // Scales of x of the stage.
   __device__ uint32_t x_scales() const { return base_ + XScaleOffset(); }
-  __device__ const float* x_scale_floats() const {
-    return reinterpret_cast<const float*>(shared_ + XScaleOffset());
+  __device__ float* x_scale_floats() const {
+    return reinterpret_cast<float*>(shared_ + XScaleOffset());
   }
 
   __device__ void WaitEmpty() const { ptx::MbarrierWait(empty(), parity_ ^ 1); }

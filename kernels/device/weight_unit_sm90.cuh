@@ -10,6 +10,7 @@
 #include "kernels/device/decode_number.cuh"
 #include "kernels/device/decode_pairs_sm90.cuh"
 #include "kernels/device/ptx/narrow_float16.cuh"
+#include "kernels/device/ptx/wgmma_sync.cuh"
 #include "kernels/device/ptx/widen_float16.cuh"
 #include "kernels/device/sm90_tile.cuh"
 
@@ -30,7 +31,7 @@ struct WeightUnitSm90 {
   static constexpr bool kIsWide = Tile::Operand().is_wide();
   using Decoder = SlabDecoderSm90<Config, kIsWide>;
   static constexpr int kSteps = PackedLayout::kStepsPerSlab;
-  static constexpr int kSets = Tile::Layout().sets();
+  static constexpr int kSets = Tile::Unit().sets();
   static constexpr int kScaleBytes = Config::kGroupScale.bits / 8;
   static constexpr bool kOnWeights = Config::kScaleOnWeights;
   // Codes are the operands.
@@ -42,7 +43,7 @@ struct WeightUnitSm90 {
                                                   Config::kWeight.special == SpecialValues::kIeee
                                             : Config::kWeight.special != SpecialValues::kNone;
   // Direct codes move to fragment A at once, so that one slab's are held at a time.
-  static constexpr int kHeldSlabs = kIsDirect ? 1 : PackedLayout::kSlabsPerChunk;
+  static constexpr int kHeldSlabs = kIsDirect ? 1 : Tile::Unit().slabs;
 
   SlabCodesSm90<Tile> codes[kHeldSlabs];
   float scales[kSets][2];  // for the sums
@@ -52,23 +53,32 @@ struct WeightUnitSm90 {
 
   // Direct codes: those of the first slab.
   __device__ void LoadCodes(const char* unit, int thread, bool has_second_slab) {
-    codes[0].Load(unit + Tile::Layout().code_offset(), thread);
-    if constexpr (!kIsDirect) LoadSecondSlab(unit, thread, has_second_slab);
+    codes[0].Load(unit + Tile::Unit().code_offset(), thread);
+    if constexpr (kHeldSlabs > 1) LoadSecondSlab(unit, thread, has_second_slab);
   }
   // A slab that K does not reach meets zeros of x: any finite weight does, and bits of other units are
   // read. Where bits may be NaN or infinite, it is zeros.
   __device__ void LoadSecondSlab(const char* unit, int thread, bool has_second_slab) {
     SlabCodesSm90<Tile>& to = codes[kHeldSlabs - 1];
     if (has_second_slab || !kMayBeSpecial) {
-      to.Load(unit + Tile::Layout().code_offset() + Tile::Layout().slab_bytes(), thread);
+      to.Load(unit + Tile::Unit().code_offset() + Tile::Unit().slab_bytes(), thread);
       return;
     }
     GEMMD_UNROLL
     for (int i = 0; i < SlabCodesSm90<Tile>::kWords; ++i) to.words[i] = 0;
   }
 
+  // Decode comes after this line.
+  __device__ void PinCodes() {
+    GEMMD_UNROLL
+    for (int slab = 0; slab < kHeldSlabs; ++slab) {
+      GEMMD_UNROLL
+      for (int i = 0; i < SlabCodesSm90<Tile>::kWords; ++i) ptx::PinRegister(codes[slab].words[i]);
+    }
+  }
+
   __device__ float SumScale(int set, int row_half) const {
-    return kOnWeights ? 1.0f : scales[set][row_half];
+    return kOnWeights || Config::kSharesScales ? 1.0f : scales[set][row_half];
   }
 
   __device__ void LoadScales(const char* unit, int thread) {
@@ -84,8 +94,8 @@ struct WeightUnitSm90 {
     GEMMD_UNROLL
     for (int step = 0; step < kSteps; ++step) {
       const int column =
-          slab * Tile::Layout().slab_columns() + step * Tile::Layout().step_columns();
-      DecodeStep(codes[Min(slab, kHeldSlabs - 1)], step, column / Config::kScaleStep, a[step]);
+          slab * Tile::Unit().slab_columns() + step * Tile::Unit().step_columns();
+      DecodeStep(codes[Min(slab, kHeldSlabs - 1)], step, column / Tile::Unit().scale_step, a[step]);
     }
   }
 
@@ -95,8 +105,11 @@ struct WeightUnitSm90 {
     if constexpr (kIsWide) {
       GEMMD_UNROLL
       for (int i = 0; i < 4; ++i) {
-        if constexpr (kOnWeights) {
-          a[i] = Decoder::DecodeScaled(from, 4 * step + i, weight_scales[set][i % 2]);
+        const uint32_t scale = weight_scales[set][i % 2];
+        if constexpr (kOnWeights && Config::kScaleIsRelative) {
+          a[i] = Decoder::DecodeRaised(from, 4 * step + i, scale);
+        } else if constexpr (kOnWeights) {
+          a[i] = Decoder::DecodeScaled(from, 4 * step + i, offsets[set][i % 2], scale);
         } else {
           a[i] = Decoder::Decode(from, 4 * step + i, offsets[set][i % 2]);
         }
@@ -117,7 +130,7 @@ struct WeightUnitSm90 {
   }
 
   __device__ void LoadScale(const char* unit, int set, int pair) {
-    if constexpr (kScaleBytes == 0) {
+    if constexpr (kScaleBytes == 0 || Config::kSharesScales) {
       scales[set][0] = scales[set][1] = 1;
     } else if constexpr (kScaleBytes == 1) {
       const uint32_t both = reinterpret_cast<const uint16_t*>(unit)[set * 32 + pair];
@@ -138,13 +151,13 @@ struct WeightUnitSm90 {
       scales[set][0] = Widen(both & 0xffffu);
       scales[set][1] = Widen(both >> 16);
     } else {
-      const uint32_t pair = RaisedScales(both);
+      const uint32_t pair = Config::kScaleIsRelative ? RaisedScales(both) : both;
       weight_scales[set][0] = ptx::PermuteBytes(pair, 0, 0x1010);
       weight_scales[set][1] = ptx::PermuteBytes(pair, 0, 0x3232);
     }
   }
 
-  // Two bfloat16 scales times what Decoder::DecodeScaled leaves off, in x's type.
+  // Two bfloat16 scales times what Decoder::DecodeRaised leaves off, in x's type.
   __device__ static uint32_t RaisedScales(uint32_t both) {
     if constexpr (Config::kXType == ElementType::kBFloat16) {
       constexpr uint32_t kPower = static_cast<uint32_t>(127 + Decoder::kDebt) << 7;
@@ -158,7 +171,7 @@ struct WeightUnitSm90 {
   __device__ void LoadOffset(const char* unit, int set, int pair) {
     if constexpr (Config::kZeroPoint == ZeroPointKind::kInteger) {
       const auto* pairs =
-          reinterpret_cast<const uint16_t*>(unit + Tile::Layout().zero_point_offset());
+          reinterpret_cast<const uint16_t*>(unit + Tile::Unit().zero_point_offset());
       const uint32_t both = pairs[set * 32 + pair];
       offsets[set][0] = Decoder::Offset(both & 0xffu);
       offsets[set][1] = Decoder::Offset(both >> 8);

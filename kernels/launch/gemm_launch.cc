@@ -18,6 +18,10 @@ absl::Status Launch(const cuda::DriverTable& driver, const GemmKernel& kernel, c
   GEMMD_ASSIGN_OR_RETURN(const cuda::LaunchGrid grid, GemmGrid(kernel, row_tiles, args.weights.n));
   GemmArgs copy = args;
   SetXMap(driver, kernel, copy);
+  if (kernel.needs_x_map && copy.has_x_map == 0) {
+    return Error(absl::StatusCode::kInternal, "INTERNAL",
+                 absl::StrCat(kernel.name, " takes no x whose rows are not aligned"));
+  }
   void* params[] = {&copy};
   return cuda::LaunchKernel(driver, kernel.kernel, grid, stream, params);
 }
@@ -26,7 +30,8 @@ absl::Status Launch(const cuda::DriverTable& driver, const GemmKernel& kernel, c
 
 absl::StatusOr<cuda::LaunchGrid> GemmGrid(const GemmKernel& kernel, int64_t row_tiles, int64_t n) {
   const bool rows_first = kernel.grid_rule == GridRule::kRowTilesFirst;
-  const int64_t limit = rows_first ? kLargestGridX : kLargestGridY;
+  const int64_t limit =
+      kernel.grid_rule == GridRule::kWeightTilesFirst ? kLargestGridY : kLargestGridX;
   if (row_tiles > limit) {
     return Error(absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH",
                  absl::StrCat("x has ", row_tiles, " tiles of ", kernel.block_m,
@@ -41,8 +46,12 @@ absl::StatusOr<cuda::LaunchGrid> GemmGrid(const GemmKernel& kernel, int64_t row_
     grid.grid.y = static_cast<unsigned>(std::min(n_tiles, kLargestGridY));
   } else {
     const int64_t clusters = (n_tiles + kernel.tiles_per_cluster - 1) / kernel.tiles_per_cluster;
-    grid.grid.x = static_cast<unsigned>(clusters * kernel.cluster);
-    grid.grid.y = static_cast<unsigned>(row_tiles);
+    const bool all_along_x = kernel.grid_rule == GridRule::kAllTiles;
+    const int64_t most =
+        kernel.resident_clusters > 0 ? kernel.resident_clusters : kLargestGridX / kernel.cluster;
+    const int64_t along_x = all_along_x ? std::min(clusters * row_tiles, most) : clusters;
+    grid.grid.x = static_cast<unsigned>(along_x * kernel.cluster);
+    grid.grid.y = static_cast<unsigned>(all_along_x ? 1 : row_tiles);
     grid.cluster.x = static_cast<unsigned>(kernel.cluster);
   }
   return grid;

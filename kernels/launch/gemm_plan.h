@@ -19,6 +19,7 @@ namespace gemmd {
 enum class GridRule : uint8_t {
   kRowTilesFirst,     // x: tiles of rows of x; y: tiles of N, as many as a grid takes
   kWeightTilesFirst,  // x: clusters for the tiles of N; y: tiles of rows of x
+  kAllTiles,          // x: clusters for all tiles, or resident_clusters of them that walk over all
 };
 
 struct GemmKernel {
@@ -32,7 +33,9 @@ struct GemmKernel {
   GridRule grid_rule = GridRule::kRowTilesFirst;
   int cluster = 1;            // blocks
   int tiles_per_cluster = 1;  // neighbouring tiles of N
+  int resident_clusters = 0;  // 0 = one for every tile
   int x_box_rows = 0;         // rows of GemmArgs::x_map's box; 0 = the kernel takes no map
+  bool needs_x_map = false;   // x must be as HasXMap says
   int dynamic_shared_bytes = 0;
   std::vector<std::pair<std::string, std::string>> config;  // for explain
 };

@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "kernels/contract/element_type.h"
+#include "kernels/contract/gemm_args.h"
 #include "kernels/launch/gemm_plan.h"
+#include "kernels/launch/quantize_launch.h"
 
 namespace gemmd {
 
@@ -23,7 +25,10 @@ struct DenseRequest {
   ElementType x_type = ElementType::kBFloat16;
   bool has_group_scale = false;  // x has scales per group of columns
   bool batch_invariant = false;  // a row's bits may not depend on M
+  bool has_x_map = true;         // x may have a map (launch/x_map.h)
 };
+
+DenseRequest DenseRequestOf(const GemmArgs& args, bool batch_invariant);
 
 struct LayerPlan {
   // Specialised kernels: they read packed weights (contract/packed_weights.h) and x of one type. One
@@ -38,6 +43,14 @@ struct LayerPlan {
   std::vector<Packed> packed;
   bool packed_takes_group_scales = false;  // and no x without them
   std::string why_not_packed;              // when `packed` is empty
+
+  // What makes the 8-bit x of `packed` from wider x, one for each type; they serve as long as the layer
+  // lives, so that its numbers do not change when a kernel arrives.
+  std::vector<QuantizeKernel> quantizers;
+  std::string why_not_quantized;  // when `quantizers` is empty
+
+  // Null: x of this type is used as it is.
+  const QuantizeKernel* QuantizerFor(ElementType x_type) const;
 
   // Whether specialised kernels for x of this kind exist, loaded or not.
   bool HasPackedFor(const DenseRequest& request) const;

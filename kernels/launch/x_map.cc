@@ -34,12 +34,16 @@ int64_t RowBytes(const GemmArgs& args) {
 
 }  // namespace
 
+bool HasXMap(const GemmArgs& args) {
+  const int64_t row_bytes = RowBytes(args);
+  return reinterpret_cast<uintptr_t>(args.x) % kAlignment == 0 && row_bytes % kAlignment == 0 &&
+         row_bytes < kLargestStride;
+}
+
 void SetXMap(const cuda::DriverTable& driver, const GemmKernel& kernel, GemmArgs& args) {
   args.has_x_map = 0;
+  if (kernel.x_box_rows == 0 || !HasXMap(args) || args.m < 1) return;
   const int64_t row_bytes = RowBytes(args);
-  const bool aligned = reinterpret_cast<uintptr_t>(args.x) % kAlignment == 0 &&
-                       row_bytes % kAlignment == 0 && row_bytes < kLargestStride;
-  if (kernel.x_box_rows == 0 || !aligned || args.m < 1) return;
   CUtensorMap map;
   const cuuint64_t extents[] = {static_cast<cuuint64_t>(args.weights.k),
                                 static_cast<cuuint64_t>(args.m)};

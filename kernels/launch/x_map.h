@@ -1,6 +1,6 @@
 // What    GemmArgs::x_map for kernels that copy x by the tensor memory accelerator.
 // Errors  None: where the accelerator cannot address x (rows that do not start at multiples of 16 bytes),
-//         has_x_map is 0 and the kernel's threads copy.
+//         has_x_map is 0 and the kernel's threads copy, where it lets them (GemmKernel::needs_x_map).
 // Threads Any. No driver call reaches the GPU.
 #ifndef GEMMD_KERNELS_LAUNCH_X_MAP_H_
 #define GEMMD_KERNELS_LAUNCH_X_MAP_H_
@@ -10,6 +10,9 @@
 #include "kernels/launch/gemm_plan.h"
 
 namespace gemmd {
+
+// Whether the accelerator can address x.
+bool HasXMap(const GemmArgs& args);
 
 void SetXMap(const cuda::DriverTable& driver, const GemmKernel& kernel, GemmArgs& args);
 

@@ -95,4 +95,30 @@ Rendered Render(ElementType type) {
   return {"ElementType", absl::StrCat("ElementType::", name)};
 }
 
+Rendered Render(QuantizeMode mode) {
+  switch (mode) {
+    case QuantizeMode::kStaticTensor:
+      return {"QuantizeMode", "QuantizeMode::kStaticTensor"};
+    case QuantizeMode::kDynamicToken:
+      return {"QuantizeMode", "QuantizeMode::kDynamicToken"};
+    case QuantizeMode::kDynamicGroup:
+      return {"QuantizeMode", "QuantizeMode::kDynamicGroup"};
+  }
+  return {};
+}
+
+Rendered Render(InputActivation activation) {
+  switch (activation) {
+    case InputActivation::kNone:
+      return {"InputActivation", "InputActivation::kNone"};
+    case InputActivation::kSiluAndMul:
+      return {"InputActivation", "InputActivation::kSiluAndMul"};
+    case InputActivation::kSwigluClamped:
+      return {"InputActivation", "InputActivation::kSwigluClamped"};
+    case InputActivation::kReluSquared:
+      return {"InputActivation", "InputActivation::kReluSquared"};
+  }
+  return {};
+}
+
 }  // namespace gemmd::render

@@ -11,6 +11,7 @@
 #include "kernels/contract/element_type.h"
 #include "kernels/contract/number_format.h"
 #include "kernels/contract/quant_spec.h"
+#include "kernels/contract/quantize_args.h"
 #include "kernels/contract/row_mapping.h"
 
 namespace gemmd::render {
@@ -26,6 +27,8 @@ Rendered Render(ZeroPointKind kind);
 Rendered Render(SecondaryScaleKind kind);
 Rendered Render(RowMapping mapping);
 Rendered Render(ElementType type);
+Rendered Render(QuantizeMode mode);
+Rendered Render(InputActivation activation);
 Rendered Render(bool value);
 Rendered Render(int value);
 

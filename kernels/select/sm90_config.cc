@@ -1,7 +1,5 @@
 #include "kernels/select/sm90_config.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status.h"
 #include "kernels/select/gemm_config.h"
@@ -107,102 +105,15 @@ bool HasNarrowActivations(const QuantSpec& spec) {
          spec.activation == kInt8;
 }
 
-// Clusters of 1 to 8 blocks that run at once with one block on a multiprocessor: an H200 (132
-// multiprocessors), read with cuOccupancyMaxActiveClusters on 2026-11-29. Clusters stay inside a GPC.
-constexpr int64_t kActiveClusters[] = {132, 66, 39, 30, 22, 17, 15, 15};
-constexpr int kLargestCluster = 8;
-
-struct Shape {
-  int row_groups;
-  int column_groups;
-};
-
-int64_t Tiles(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
-
-// The most parts of K with which `clusters` clusters of `sharers` blocks for each part run at once.
-int BestParts(int64_t clusters, int sharers, int64_t stages) {
-  int best = 1;
-  for (int parts = 2; parts * sharers <= kLargestCluster && parts <= stages; ++parts) {
-    if (clusters <= kActiveClusters[parts * sharers - 1]) best = parts;
-  }
-  return best;
-}
-
-// Stages for `wanted_bytes` of weights in flight, and as shared memory allows.
-int FitStages(Sm90Config config, int wanted_bytes) {
-  constexpr int kMostStages = 8;
-  const int stage = config.block().weight_bytes();
-  config.stages = std::clamp((wanted_bytes + stage - 1) / stage, 3, kMostStages);
-  while (config.stages > 2 && config.block().shared_bytes() > Sm90Block::kLargestSharedBytes) {
-    --config.stages;
-  }
-  return config.stages;
-}
-
-struct Range {
-  int64_t largest_m;
-  int tokens;
-  int64_t row_tiles;
-  const std::vector<Shape>* candidates;
-  int weight_bytes;  // in flight
-  int most_sharers;
-};
-
-// Registers of a math thread, by what it holds; the compiler was seen to need no more.
-int RegistersNeeded(const Sm90Config& config) {
-  const PackedLayout layout = config.layout();
-  const bool is_direct = layout.operand_bits == 8 && layout.code_bits == 8;
-  const int sums = config.tokens / 2;
-  const int partial_sums = config.tokens / 2;
-  const int operands = PackedLayout::kSlabsPerChunk * PackedLayout::kRegisters;
-  const int codes =
-      is_direct ? 0 : PackedLayout::kSlabsPerChunk * layout.WordsOfThread(layout.code_bits);
-  const int scale_copies = config.scale_on_weights ? 1 : 2;
-  const int scales = config.group_scale.present() ? layout.sets() * 2 * scale_copies : 0;
-  const int offsets = layout.has_zero_points ? layout.sets() * 2 : 0;
-  constexpr int kPlacesAndCounters = 24;
-  return sums + partial_sums + operands + codes + scales + offsets + kPlacesAndCounters;
-}
-
-// The candidate that keeps most blocks busy. Sharing x is worth 5 % of them.
-Sm90Choice Choose(Sm90Config config, const LayerShape& shape, const Range& range) {
-  Sm90Choice best{.largest_m = range.largest_m, .config = {}, .cluster = 0};
-  double most = 0;
-  const int64_t units = PackedLayout::Units(shape.n);
-  const int64_t chunks = config.layout().Chunks(shape.k);
-  config.tokens = range.tokens;
-  for (int sharers = range.most_sharers; sharers >= 1; sharers /= 2) {
-    for (const auto& [row_groups, column_groups] : *range.candidates) {
-      config.row_groups = row_groups;
-      config.column_groups = column_groups;
-      config.sharers = sharers;
-      if (RegistersNeeded(config) > config.block().math_registers()) continue;
-      const int64_t tiles = Tiles(units, row_groups);
-      const int64_t clusters = Tiles(tiles, sharers) * range.row_tiles;
-      const int parts = BestParts(clusters, sharers, Tiles(chunks, column_groups));
-      // More blocks than run at once come in waves; what counts is how full the last wave is.
-      const int64_t waves = Tiles(clusters, kActiveClusters[parts * sharers - 1]);
-      const double busy = static_cast<double>(tiles * range.row_tiles * parts) / waves;
-      const double worth = sharers > 1 ? busy * 1.05 : busy;
-      if (worth <= most) continue;
-      most = worth;
-      best.config = config;
-      best.cluster = parts * sharers;
-    }
-  }
-  if (best.cluster == 0) return best;  // no candidate
-  best.config.stages = FitStages(best.config, range.weight_bytes);
-  return best;
-}
-
 }  // namespace
 
 std::string RenderProgram(const Sm90Config& config) {
-  return render::Program("gemm_sm90.cuh", config);
+  return render::Program(config.is_slabwise() ? "gemm_sm90_slab.cuh" : "gemm_sm90.cuh", config);
 }
 
-std::string KernelNameExpression(const Sm90Config&) {
-  return "gemmd::device::GemmSm90<gemmd::device::Config>";
+std::string KernelNameExpression(const Sm90Config& config) {
+  return config.is_slabwise() ? "gemmd::device::GemmSm90Slab<gemmd::device::Config>"
+                              : "gemmd::device::GemmSm90<gemmd::device::Config>";
 }
 
 std::vector<std::pair<std::string, std::string>> DescribeFields(const Sm90Config& config) {
@@ -326,47 +237,9 @@ Sm90Packing Sm90PackingOf(const QuantSpec& spec, const LayerShape& shape) {
   return packing;
 }
 
-std::vector<Sm90Choice> ChooseSm90(const QuantSpec& spec, const LayerShape& shape,
-                                   ElementType x_type) {
-  constexpr int64_t kLargestGridY = 65535;
-  constexpr int kKiB = 1024;
-  const std::vector<Shape> four_groups = {{4, 1}, {2, 2}, {1, 4}};
-  const std::vector<Shape> two_groups = {{2, 1}, {1, 2}};
-  // Fewer rows of w would read x more often, which costs more than idle multiprocessors here.
-  const std::vector<Shape> two_row_groups = {{2, 1}};
-  const Sm90Packing packing = Sm90PackingOf(spec, shape);
-  Sm90Config config;
-  config.weight = spec.weight;
-  config.group_scale = packing.group_scale;
-  config.zero_point = spec.zero_point;
-  config.x_type = x_type;
-  config.scale_step = packing.layout.scale_step;
-  config.scale_on_weights = packing.is_folded || (packing.is_relative &&
-                                                  IsScaledExactly(spec.weight, spec.scale, x_type));
-  config.has_x_scales = Sm90TakesXScales(spec, shape);
-  // Operands that need no decoding keep two warpgroups busy enough, and their chunks are large.
-  const bool is_direct = !packing.operand.is_wide() && spec.weight.bits == 8;
-  const std::vector<Shape>* small = is_direct ? &two_groups : &four_groups;
-
-  const Range ranges[] = {
-      {8, 8, 1, small, 64 * kKiB, 1},
-      {16, 16, 1, small, 64 * kKiB, 1},
-      {32, 32, 1, small, 96 * kKiB, 1},
-      {64, 64, 1, &two_groups, 48 * kKiB, 2},
-      {128, 128, 1, &two_row_groups, 32 * kKiB, 2},
-      {256, 128, 2, &two_row_groups, 32 * kKiB, 2},
-      {kLargestGridY * 128, 128, 4, &two_row_groups, 32 * kKiB, 2},
-  };
-  std::vector<Sm90Choice> choices;
-  for (Range range : ranges) {
-    choices.push_back(Choose(config, shape, range));
-    // Too many registers: fewer warpgroups, then fewer rows of x.
-    if (choices.back().cluster == 0) range.candidates = &two_groups;
-    for (; choices.back().cluster == 0; range.tokens /= 2, range.row_tiles *= 2) {
-      choices.back() = Choose(config, shape, range);
-    }
-  }
-  return choices;
+bool Sm90ScalesWeights(const QuantSpec& spec, const Sm90Packing& packing, ElementType x_type) {
+  return packing.is_folded ||
+         (packing.is_relative && IsScaledExactly(spec.weight, spec.scale, x_type));
 }
 
 }  // namespace gemmd

@@ -1,5 +1,5 @@
-// What    Sm90Config: everything that device/gemm_sm90.cuh is specialised on, what it can serve and
-//         which configs serve a layer at which M.
+// What    Sm90Config: everything that device/gemm_sm90.cuh and gemm_sm90_slab.cuh are specialised
+//         on, and what they can serve. Which config serves a layer at which M: select/sm90_choice.h.
 // Errors  SupportsSm90: Unimplemented NO_KERNEL with the reason; the generic kernel serves the
 //         layer.
 // Keys    VisitFields is the only field list, as in select/gemm_config.h.
@@ -26,36 +26,46 @@ struct Sm90Config {
   NumberFormat group_scale;  // as packed; kNoFormat when scales are per row
   ZeroPointKind zero_point = ZeroPointKind::kNone;
   ElementType x_type = ElementType::kBFloat16;
-  int scale_step = 128;           // columns
-  bool scale_on_weights = false;  // group scales multiply the decoded weights, not their sums
-  bool has_x_scales = false;      // x has scales per 128 columns, or multiples of them
+  int scale_step = 128;            // columns
+  bool scale_on_weights = false;   // group scales multiply the decoded weights, not their sums
+  bool scale_is_relative = false;  // to their row's largest, so that decoding may raise them
+  bool has_x_scales = false;       // x has scales per 128 columns, or multiples of them
+  bool shares_scales = false;      // all rows of a tile of w have the same; they go with those of x
   int tokens = 8;
   int row_groups = 4;
   int column_groups = 1;
+  int stage_slabs = PackedLayout::kSlabsPerChunk;  // per column group; 1: gemm_sm90_slab.cuh
   int stages = 4;
   int sharers = 1;  // neighbouring blocks of a cluster that copy x for each other
 
   Sm90Operand operand() const { return {weight, x_type}; }
-  PackedLayout layout() const;
+  PackedLayout layout() const;  // of the packed weights
+  PackedLayout unit() const { return stage_slabs == 1 ? layout().OneSlab() : layout(); }
+  // device/gemm_sm90_slab.cuh; x needs a map (launch/x_map.h).
+  bool is_slabwise() const { return stage_slabs == 1; }
   Sm90Block block() const {
-    return {layout(), tokens, row_groups, column_groups, stages, has_x_scales};
+    return {unit(), tokens, row_groups, column_groups, stages, has_x_scales};
   }
 };
 
 template <typename Visitor>
 void VisitFields(const Sm90Config& config, Visitor&& visit) {
-  const auto& [weight, group_scale, zero_point, x_type, scale_step, scale_on_weights, has_x_scales,
-               tokens, row_groups, column_groups, stages, sharers] = config;
+  const auto& [weight, group_scale, zero_point, x_type, scale_step, scale_on_weights,
+               scale_is_relative, has_x_scales, shares_scales, tokens, row_groups, column_groups,
+               stage_slabs, stages, sharers] = config;
   visit("kWeight", weight);
   visit("kGroupScale", group_scale);
   visit("kZeroPoint", zero_point);
   visit("kXType", x_type);
   visit("kScaleStep", scale_step);
   visit("kScaleOnWeights", scale_on_weights);
+  visit("kScaleIsRelative", scale_is_relative);
   visit("kHasXScales", has_x_scales);
+  visit("kSharesScales", shares_scales);
   visit("kTokens", tokens);
   visit("kRowGroups", row_groups);
   visit("kColumnGroups", column_groups);
+  visit("kStageSlabs", stage_slabs);
   visit("kStages", stages);
   visit("kSharers", sharers);
 }
@@ -87,18 +97,11 @@ struct Sm90Packing {
 };
 Sm90Packing Sm90PackingOf(const QuantSpec& spec, const LayerShape& shape);
 
+// Whether group scales multiply the decoded weights exactly, in x's type.
+bool Sm90ScalesWeights(const QuantSpec& spec, const Sm90Packing& packing, ElementType x_type);
+
 // Whether the kernels take x with group scales, and only such x.
 bool Sm90TakesXScales(const QuantSpec& spec, const LayerShape& shape);
-
-struct Sm90Choice {
-  int64_t largest_m;
-  Sm90Config config;
-  int cluster;  // blocks: config.sharers tiles times the parts of K
-};
-// Ascending in M. The last bound is what a grid can count; above it the generic kernel serves.
-// `x_type` is one of Sm90XTypes.
-std::vector<Sm90Choice> ChooseSm90(const QuantSpec& spec, const LayerShape& shape,
-                                   ElementType x_type);
 
 }  // namespace gemmd
 

@@ -18,7 +18,7 @@ namespace gemmd::device::ptx {
 template <ElementType kType, int kTokens>
 __device__ __forceinline__ void WgmmaM64K16(float (&d)[kTokens / 2], const uint32_t (&a)[4],
                                             uint64_t b, int accumulate) {
-  static_assert(kTokens == 8 || kTokens == 16 || kTokens == 32 || kTokens == 64 || kTokens == 128,
+  static_assert(kTokens >= 8 && kTokens <= 256 && (kTokens & (kTokens - 1)) == 0,
                 "one instruction per token count");
   if constexpr (kType == ElementType::kBFloat16) {
     GEMMD_WGMMA("k16.f32.bf16.bf16", ", 1, 1, 0", "+f");

@@ -12,6 +12,7 @@
 #define GEMMD_D16(c, i) GEMMD_D8(c, i), GEMMD_D8(c, i + 8)
 #define GEMMD_D32(c, i) GEMMD_D16(c, i), GEMMD_D16(c, i + 16)
 #define GEMMD_D64(c, i) GEMMD_D32(c, i), GEMMD_D32(c, i + 32)
+#define GEMMD_D128(c, i) GEMMD_D64(c, i), GEMMD_D64(c, i + 64)
 #define GEMMD_OPERANDS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate)
 
 #define GEMMD_WGMMA_N8(shape, tail, c) \
@@ -48,6 +49,19 @@
                "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63 " \
                "}, {%64, %65, %66, %67}, %68, p" tail ";}" \
                : GEMMD_D64(c, 0) : GEMMD_OPERANDS)
+#define GEMMD_WGMMA_N256(shape, tail, c) \
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %133, 0; " \
+               "wgmma.mma_async.sync.aligned.m64n256" shape " {" \
+               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+               "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
+               "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+               "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
+               "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+               "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127 " \
+               "}, {%128, %129, %130, %131}, %132, p" tail ";}" \
+               : GEMMD_D128(c, 0) : GEMMD_OPERANDS)
 // clang-format on
 
 // The one of kTokens tokens.
@@ -56,6 +70,7 @@
   if constexpr (kTokens == 16) GEMMD_WGMMA_N16(shape, tail, c); \
   if constexpr (kTokens == 32) GEMMD_WGMMA_N32(shape, tail, c); \
   if constexpr (kTokens == 64) GEMMD_WGMMA_N64(shape, tail, c); \
-  if constexpr (kTokens == 128) GEMMD_WGMMA_N128(shape, tail, c)
+  if constexpr (kTokens == 128) GEMMD_WGMMA_N128(shape, tail, c); \
+  if constexpr (kTokens == 256) GEMMD_WGMMA_N256(shape, tail, c)
 
 #endif  // GEMMD_KERNELS_DEVICE_PTX_WGMMA_TEXT_CUH_

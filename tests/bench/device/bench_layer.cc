@@ -3,7 +3,9 @@
 #include "core/exec/cpu_numbers.h"
 #include "core/exec/cuda_calls.h"
 #include "kernels/base/status.h"
+#include "kernels/cuda/memory.h"
 #include "kernels/launch/gemm_launch.h"
+#include "kernels/launch/quantize_launch.h"
 #include "tests/bench/host/random_inputs.h"
 
 namespace gemmd::bench {
@@ -21,10 +23,6 @@ MatrixView View(uintptr_t address, const NumberFormat& type, int64_t rows, int64
 }
 
 int64_t ViewBytes(const MatrixView& view) { return view.rows * view.columns * view.type.bits / 8; }
-
-DenseRequest RequestOf(const GemmCall& call, const GemmArgs& args) {
-  return {args.m, args.x_type, args.group_scale != nullptr, call.batch_invariant};
-}
 
 }  // namespace
 
@@ -61,7 +59,8 @@ Operation BenchLayer::MakeOperation(const GemmCall& call, CUstream stream) const
   return [this, call, stream]() -> absl::Status {
     GEMMD_ASSIGN_OR_RETURN(const GemmArgs args, MakeGemmArgs(*layer_, call));
     const std::shared_ptr<const LayerPlan> plan = layer_->plan();
-    return LaunchDense(layer_->gpu().driver, plan->DenseKernelFor(RequestOf(call, args)), args,
+    return LaunchDense(layer_->gpu().driver,
+                       plan->DenseKernelFor(DenseRequestOf(args, call.batch_invariant)), args,
                        stream);
   };
 }
@@ -69,15 +68,20 @@ Operation BenchLayer::MakeOperation(const GemmCall& call, CUstream stream) const
 absl::StatusOr<Row> BenchLayer::Describe(const GemmCall& call) const {
   GEMMD_ASSIGN_OR_RETURN(const GemmArgs args, MakeGemmArgs(*layer_, call));
   const std::shared_ptr<const LayerPlan> plan = layer_->plan();
-  const GemmKernel& kernel = plan->DenseKernelFor(RequestOf(call, args));
-  const CallReport report = ReportOf(kernel, format_.spec, format_.x);
+  const GemmKernel& kernel = plan->DenseKernelFor(DenseRequestOf(args, call.batch_invariant));
+  const CallReport report = ReportOf(kernel, format_.spec, format_.x, layer_->why_not_quantized());
+  return DescribeRun(call, kernel, report);
+}
+
+Row BenchLayer::DescribeRun(const GemmCall& call, const GemmKernel& kernel,
+                            const CallReport& report) const {
   Row row;
   row.implementation = "gemmd";
   row.format = format_.name;
   row.n = n();
   row.k = k();
   row.m = call.x.rows;
-  row.x_type = FormatName(format_.x);
+  row.x_type = FormatName(call.x.type);
   row.y_type = FormatName(format_.y);
   row.activation_used = FormatName(report.activation_used);
   row.reason = report.reason;
@@ -87,6 +91,41 @@ absl::StatusOr<Row> BenchLayer::Describe(const GemmCall& call) const {
   row.activation_bytes = ViewBytes(call.x) + ViewBytes(call.y) +
                          (call.x_scale.has_value() ? ViewBytes(*call.x_scale) : 0);
   return row;
+}
+
+// As CudaDevice does, with a workspace for all rows.
+absl::StatusOr<BenchLayer::QuantizedPoint> BenchLayer::MakeQuantized(Inputs& inputs, int64_t m,
+                                                                     uintptr_t y,
+                                                                     CUstream stream) const {
+  QuantizedPoint point;
+  const QuantizeKernel* const quantizer = layer_->QuantizerFor(ElementType::kBFloat16);
+  if (quantizer == nullptr) return point;
+  GemmCall call;
+  call.layer = owner_;
+  GEMMD_ASSIGN_OR_RETURN(const Inputs::Matrix x, inputs.Activations(kBFloat16, k()));
+  call.x = View(x.address, kBFloat16, m, k());
+  call.y = View(y, format_.y, m, n());
+  GEMMD_RETURN_IF_ERROR(ValidateCall(call));
+  const cuda::DriverTable& driver = layer_->gpu().driver;
+  QuantizedDense launch{quantizer, nullptr, {}, layer_->activation_scale(), 0, m};
+  GEMMD_ASSIGN_OR_RETURN(launch.args, MakeGemmArgs(*layer_, call));
+  GEMMD_ASSIGN_OR_RETURN(
+      cuda::DeviceBuffer buffer,
+      cuda::DeviceBuffer::Create(driver, LayoutQuantizeWorkspace(*quantizer, m).bytes));
+  const auto workspace = std::make_shared<const cuda::DeviceBuffer>(std::move(buffer));
+  launch.workspace = workspace->address();
+  const DenseRequest request = DenseRequestOf(
+      QuantizeInFront(*quantizer, launch.args, launch.static_scale, launch.workspace).gemm, false);
+  const std::shared_ptr<const LayerPlan> plan = layer_->plan();
+  launch.gemm = &plan->DenseKernelFor(request);
+  const CallReport report = ReportOf(*launch.gemm, format_.spec, format_.spec.activation, "");
+  point.row = DescribeRun(call, *launch.gemm, report);
+  point.row.implementation = "gemmd_quantized";
+  point.row.config.emplace_back("quantizer", quantizer->name);
+  point.operation = [launch, workspace, plan, &driver, stream] {
+    return LaunchQuantizedDense(driver, launch, stream);
+  };
+  return point;
 }
 
 }  // namespace gemmd::bench

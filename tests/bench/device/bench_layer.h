@@ -38,7 +38,18 @@ class BenchLayer {
   // Everything about the point that is no measurement.
   absl::StatusOr<Row> Describe(const GemmCall& call) const;
 
+  // The same product from bfloat16 x, which the device quantizes first. `operation` is null where the
+  // layer asks for no such thing.
+  struct QuantizedPoint {
+    Row row;
+    Operation operation;
+  };
+  absl::StatusOr<QuantizedPoint> MakeQuantized(Inputs& inputs, int64_t m, uintptr_t y,
+                                               CUstream stream) const;
+
  private:
+  Row DescribeRun(const GemmCall& call, const GemmKernel& kernel, const CallReport& report) const;
+
   BenchLayer(BenchFormat format, std::shared_ptr<DeviceLayer> owner, const CudaLayer* layer,
              int64_t weight_bytes, std::unique_ptr<SampleChecker> checker)
       : format_(std::move(format)),

@@ -121,6 +121,18 @@ absl::Status Runner::AddPoint(const BenchLayer& layer, int64_t m) {
   return absl::OkStatus();
 }
 
+// Nothing where the layer quantizes no x. Results: tests/gpu/quantize_test.cc.
+absl::Status Runner::AddQuantized(const BenchLayer& layer, int64_t m) {
+  GEMMD_ASSIGN_OR_RETURN(BenchLayer::QuantizedPoint quantized,
+                         layer.MakeQuantized(inputs_, m, y_.address(), sampler_.stream()));
+  if (quantized.operation == nullptr) return absl::OkStatus();
+  Point point;
+  point.row = std::move(quantized.row);
+  point.operation = std::move(quantized.operation);
+  points_.push_back(std::move(point));
+  return absl::OkStatus();
+}
+
 absl::Status Runner::PrepareWeights(const NumberFormat& type, int64_t n, int64_t k,
                                     uintptr_t& address) {
   const std::string key = absl::StrCat(type.bits, " ", n, " ", k);
@@ -182,7 +194,8 @@ void Runner::AddPoints() {
   for (size_t i = 0; i < problems_.size(); ++i) {
     if (layers_[i] == nullptr) continue;
     for (const int64_t m : problems_[i].m) {
-      const absl::Status added = AddPoint(*layers_[i], m);
+      absl::Status added = AddPoint(*layers_[i], m);
+      if (added.ok() && options_.quantize_x) added = AddQuantized(*layers_[i], m);
       if (added.ok()) continue;
       missing_.push_back(
           PointName("gemmd", problems_[i].format, problems_[i].n, problems_[i].k, m) + ": " +

@@ -58,7 +58,7 @@ class Runner {
     Row row;
     Operation operation;
     double estimate_us = 0;
-    const BenchLayer* layer = nullptr;  // null: a control
+    const BenchLayer* layer = nullptr;  // null: results are not compared
     uint64_t seed = 0;
   };
 
@@ -68,6 +68,7 @@ class Runner {
   void LoadLayers();
   void AddPoints();
   absl::Status AddPoint(const BenchLayer& layer, int64_t m);
+  absl::Status AddQuantized(const BenchLayer& layer, int64_t m);
   void AddControls();
   absl::Status AddControl(const Problem& shape, int64_t m, CublasKind kind);
   absl::Status PrepareWeights(const NumberFormat& type, int64_t n, int64_t k, uintptr_t& address);

@@ -79,6 +79,13 @@ std::function<absl::Status(const std::string&, Options&)> Off(bool Options::*mem
   };
 }
 
+std::function<absl::Status(const std::string&, Options&)> On(bool Options::*member) {
+  return [member](const std::string&, Options& options) {
+    options.*member = true;
+    return absl::OkStatus();
+  };
+}
+
 const std::vector<Flag>& Flags() {
   static const auto* flags = new std::vector<Flag>{
       {"suite", "FILE", "points to measure (default tests/bench/suite.json)",
@@ -113,11 +120,9 @@ const std::vector<Flag>& Flags() {
       {"no_cublas", nullptr, "leaves out the cuBLAS controls", Off(&Options::cublas)},
       {"no_graph", nullptr, "leaves out graph replay", Off(&Options::graph)},
       {"no_check", nullptr, "leaves out the comparison with the reference", Off(&Options::check)},
-      {"help", nullptr, "prints this text",
-       [](const std::string&, Options& o) {
-         o.help = true;
-         return absl::OkStatus();
-       }},
+      {"quantize_x", nullptr, "also bfloat16 x on layers that quantize it: both kernels",
+       On(&Options::quantize_x)},
+      {"help", nullptr, "prints this text", On(&Options::help)},
   };
   return *flags;
 }

@@ -28,6 +28,7 @@ struct Options {
   bool cublas = true;
   bool graph = true;
   bool check = true;
+  bool quantize_x = false;
   std::string cupti_library;  // empty = the usual places
   std::string cublas_library;
   std::string commit = "unknown";

@@ -16,6 +16,8 @@ TEST(OptionsTest, ReadsBothSpellingsOfAValue) {
   EXPECT_EQ(options->time_limit, absl::Seconds(2.5));
   EXPECT_FALSE(options->cublas);
   EXPECT_TRUE(options->graph);
+  EXPECT_FALSE(options->quantize_x);
+  EXPECT_TRUE(ParseOptions({"--quantize_x"})->quantize_x);
 }
 
 TEST(OptionsTest, DefaultsFollowTheProtocol) {
@@ -41,7 +43,7 @@ TEST(OptionsTest, RefusesWhatItDoesNotKnowAndSaysWhy) {
 TEST(OptionsTest, HelpNamesEveryFlagAndExitStatus) {
   const std::string help = HelpText();
   for (const char* word :
-       {"--suite", "--format", "--m", "--output", "--time_limit", "69", "NAME"}) {
+       {"--suite", "--format", "--m", "--output", "--time_limit", "--quantize_x", "69", "NAME"}) {
     EXPECT_THAT(help, HasSubstr(word));
   }
 }

@@ -11,6 +11,7 @@
 #include "core/checkpoint/checkpoint.h"
 #include "core/exec/cpu_device.h"
 #include "core/exec/cpu_numbers.h"
+#include "core/quant/activations.h"
 #include "core/quant/reference.h"
 #include "tests/core/node/node_fixture.h"
 
@@ -79,6 +80,16 @@ class NodeCpuTest : public ::testing::Test {
         .ref;
   }
 
+  // What the product takes of a row of x: quantized where the report says so.
+  static std::vector<double> Operand(const StandardTensor& tensor, const NumberFormat& used,
+                                     const std::vector<double>& x) {
+    if (used.bits == 0 || used.bits > 8) return x;
+    const ActivationScaling scaling = ScalingOf(tensor);
+    const std::vector<float> taken = DequantizeActivations(
+        QuantizeActivations(std::vector<float>(x.begin(), x.end()), scaling), scaling);
+    return {taken.begin(), taken.end()};
+  }
+
   // Runs `layer` on two rows in shared memory and compares with the reader's tensor.
   void Check(const StandardTensor& tensor, uint64_t layer_id) {
     const auto [experts, n, k] = tensor.shape;
@@ -101,6 +112,9 @@ class NodeCpuTest : public ::testing::Test {
                      [&](absl::StatusOr<GemmResult> result) { outcome.Set(std::move(result)); });
     const auto result = outcome.Wait();
     ASSERT_TRUE(result.ok()) << result.status();
+    const std::vector<double> operand = Operand(tensor, result->report.activation_used, x);
+    // The reference rounds code times scale to float32.
+    const double of_operand = operand == x ? 0.0 : 0x1p-24;
     std::vector<double> y(static_cast<size_t>(n));
     ReadRow(file.View(kFloat32, 2, n, y_offset), 1, y.data());
     for (int64_t row = 0; row < n; ++row) {
@@ -109,12 +123,12 @@ class NodeCpuTest : public ::testing::Test {
       double expected = Bias(tensor, 0, row);
       double magnitude = std::abs(expected);
       for (size_t i = 0; i < w.size(); ++i) {
-        expected += w[i] * x[i];
-        magnitude += std::abs(w[i] * x[i]);
+        expected += w[i] * operand[i];
+        magnitude += std::abs(w[i] * operand[i]);
       }
       // One rounding to float32, and the order of a sum in double.
       EXPECT_NEAR(y[static_cast<size_t>(row)], expected,
-                  std::abs(expected) * 0x1p-24 + magnitude * 1e-12);
+                  std::abs(expected) * 0x1p-24 + magnitude * (1e-12 + of_operand));
     }
   }
 

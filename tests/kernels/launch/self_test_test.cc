@@ -115,20 +115,24 @@ TEST_F(SelfTestTest, WritesOutsideOfYFail) {
               HasSubstr("outside of y"));
 }
 
-TEST_F(SelfTestTest, KernelsThatCopyXByTensorMapAreTestedWithoutOneToo) {
+TEST_F(SelfTestTest, KernelsThatCopyXByTensorMapAreTestedWithoutOneTooAndRound) {
   std::vector<int64_t> strides;
+  std::vector<ElementType> y_types;
   bool spoil = false;
   fake_.OnLaunch([&](const cuda::FakeLaunch& launch) {
     const auto& args = *static_cast<const GemmArgs*>(launch.params[0]);
     strides.push_back(args.x_row_stride);
+    y_types.push_back(args.y_type);
     const CUresult result = RunFakeKernel<Dense>(launch);
-    if (spoil && strides.size() == 2) Y(args)[args.weights.n] = 0;  // between rows
+    if (spoil && strides.size() == 3) Y(args)[args.weights.n] = 0;  // between rows
     return result;
   });
   GemmKernel kernel = programs_.dense->launch;
   kernel.x_box_rows = 8;
   EXPECT_TRUE(Test(kernel).ok());
-  EXPECT_EQ(strides, (std::vector<int64_t>{75, 76}));
+  EXPECT_EQ(strides, (std::vector<int64_t>{75, 75, 76}));
+  EXPECT_EQ(y_types, (std::vector<ElementType>{ElementType::kFloat32, ElementType::kBFloat16,
+                                               ElementType::kFloat32}));
   strides.clear();
   spoil = true;
   EXPECT_THAT(std::string(Test(kernel).message()), HasSubstr("outside of y"));

@@ -1,0 +1,121 @@
+// What    One wgmma of a config's operands, and partial sums times their scales -> float32 sums.
+//         Sums of 16-bit products that need no scale before the end of K grow in the matrix unit.
+// Shapes  Partial sums and sums: fragment D of ptx::WgmmaM64K16, kTokens rows of x. Integers whose
+//         scales come last stay integers.
+// Sync    Multiply as ptx::WgmmaM64K16. The rest touches registers, Promote reads scales of x.
+#ifndef GEMMD_KERNELS_DEVICE_MATRIX_STEP_SM90_CUH_
+#define GEMMD_KERNELS_DEVICE_MATRIX_STEP_SM90_CUH_
+
+#include "kernels/device/portable.cuh"
+#include "kernels/device/ptx/wgmma_m64k16.cuh"
+#include "kernels/device/ptx/wgmma_m64k32.cuh"
+#include "kernels/device/ptx/wgmma_sync.cuh"
+#include "kernels/device/sm90_tile.cuh"
+
+namespace gemmd::device {
+
+// Type of the matrix unit's sums.
+template <bool kIsInteger>
+struct AccumulatorSm90 {
+  using Type = float;
+};
+template <>
+struct AccumulatorSm90<true> {
+  using Type = int32_t;
+};
+
+template <class Config>
+struct MatrixStepSm90 {
+  using Tile = Sm90Tile<Config>;
+  static constexpr bool kIsInteger = Tile::Operand().is_int8();
+  static constexpr bool kKeepsInteger =
+      kIsInteger && Config::kGroupScale == kNoFormat && !Config::kHasXScales;
+  // Nothing is left to multiply a sum with before the end of K.
+  static constexpr bool kSumsInUnit =
+      kKeepsInteger ||
+      (Tile::Operand().is_wide() && (Config::kScaleOnWeights || Config::kGroupScale == kNoFormat));
+  using Partial = typename AccumulatorSm90<kIsInteger>::Type;
+  using Sum = typename AccumulatorSm90<kKeepsInteger>::Type;
+
+  template <int kTokens>
+  __device__ static void Multiply(const uint32_t (&a)[4], uint64_t b, int accumulate,
+                                  Partial (&d)[kTokens / 2]) {
+    if constexpr (kIsInteger) {
+      ptx::WgmmaM64K32Int8<kTokens>(d, a, b, accumulate);
+    } else if constexpr (Tile::Operand().is_wide()) {
+      ptx::WgmmaM64K16<Config::kXType, kTokens>(d, a, b, accumulate);
+    } else {
+      constexpr bool kXIsE5M2 = Config::kXType == ElementType::kFloat8E5M2;
+      ptx::WgmmaM64K32<Tile::Operand().is_e5m2(), kXIsE5M2, kTokens>(d, a, b, accumulate);
+    }
+  }
+
+  // Waits for the wgmma in flight.
+  template <int kCount>
+  __device__ static void Finish(Partial (&partial)[kCount]) {
+    ptx::WgmmaWait<0>();
+    GEMMD_UNROLL
+    for (int i = 0; i < kCount; ++i) ptx::PinRegister(partial[i]);
+  }
+
+  // Integer sums that will be promoted may start here instead of at 0, which saves an addition each.
+  template <int kCount>
+  __device__ static void StartFromMagic(Partial (&partial)[kCount]) {
+    GEMMD_UNROLL
+    for (int i = 0; i < kCount; ++i) partial[i] = kMagicBits;
+  }
+
+  // Scales of x of the thread's tokens, those of fragment D's kCount elements.
+  template <int kCount>
+  struct XFactors {
+    float2 tokens[Config::kHasXScales ? kCount / 4 : 1];
+
+    // `x_scales`: from the thread's first row of x on.
+    __device__ void Load(const float* x_scales) {
+      if constexpr (Config::kHasXScales) {
+        GEMMD_UNROLL
+        for (int j = 0; j < kCount / 4; ++j) {
+          tokens[j] = *reinterpret_cast<const float2*>(x_scales + 8 * j);
+        }
+      }
+    }
+  };
+
+  // sum[kFirst + i] += scale * partial[i]. Integers started from `kStart`, 0 or kMagicBits. `scales`: of
+  // the thread's two rows of w.
+  template <int kFirst, int32_t kStart, int kCount, int kSums>
+  __device__ static void Promote(const float (&scales)[2], const XFactors<kCount>& x_factors,
+                                 const Partial (&partial)[kCount], Sum (&sum)[kSums]) {
+    GEMMD_UNROLL
+    for (int j = 0; j < kCount; j += 4) {
+      const float2 x = x_factors.tokens[Config::kHasXScales ? j / 4 : 0];
+      GEMMD_UNROLL
+      for (int c = 0; c < 4; ++c) {
+        const float of_x = c % 2 == 0 ? x.x : x.y;
+        const float factor = Config::kSharesScales ? of_x
+                             : Config::kHasXScales ? scales[c / 2] * of_x
+                                                   : scales[c / 2];
+        sum[kFirst + j + c] += factor * ToFloat<kStart>(partial[j + c]);
+      }
+    }
+  }
+
+  // The bits of 1.5 * 2^23 as a float: an integer of up to 22 bits added to them is added to the
+  // float.
+  static constexpr int32_t kMagicBits = 0x4b400000;
+
+ private:
+  static constexpr float kMagic = 12582912.0f;
+  template <int32_t kStart>
+  __device__ static float ToFloat(float partial) {
+    return partial;
+  }
+  template <int32_t kStart>
+  __device__ static float ToFloat(int32_t partial) {
+    return FloatOf(static_cast<uint32_t>(partial + (kMagicBits - kStart))) - kMagic;
+  }
+};
+
+}  // namespace gemmd::device
+
+#endif  // GEMMD_KERNELS_DEVICE_MATRIX_STEP_SM90_CUH_

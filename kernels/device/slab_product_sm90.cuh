@@ -1,0 +1,231 @@
+// What    Sums of one warpgroup over the slabs of a tile: 64 rows of w, decoded once for all kTokens
+//         rows of x.
+//           scales on the weights, per row, or int8: the matrix unit sums over all of K;
+//           else parts of the tokens are summed from zero over the columns of one scale (at most a
+//           slab), then sum += scale * partial sum in float32.
+// Shapes  sum: fragment D of ptx::WgmmaM64K16.
+// Sync    The whole warpgroup. Stages are given back once nothing reads them; the last one of a
+//         tile is not. Returns with nothing in flight.
+#ifndef GEMMD_KERNELS_DEVICE_SLAB_PRODUCT_SM90_CUH_
+#define GEMMD_KERNELS_DEVICE_SLAB_PRODUCT_SM90_CUH_
+
+#include "kernels/device/matrix_step_sm90.cuh"
+#include "kernels/device/stage_ring_sm90.cuh"
+#include "kernels/device/weight_unit_sm90.cuh"
+
+namespace gemmd::device {
+
+template <class Config>
+struct SlabProductSm90 {
+  using Tile = Sm90Tile<Config>;
+  using Unit = WeightUnitSm90<Config>;
+  using Step = MatrixStepSm90<Config>;
+  using Ring = StageRingSm90<Config>;
+  using Sum = typename Step::Sum;
+  static constexpr int kSums = Config::kTokens / 2;
+  static constexpr int kSteps = PackedLayout::kStepsPerSlab;
+
+  static constexpr bool kSumsInUnit = Step::kSumsInUnit;
+  // Instructions whose sum has one factor.
+  static constexpr int kStepsPerSum =
+      Config::kScaleOnWeights ? kSteps : Tile::Unit().scale_step / Tile::Unit().step_columns();
+  static constexpr int kSumsPerSlab = kSteps / kStepsPerSum;
+  // Tokens that are summed from zero at a time.
+  static constexpr int kPartTokens = 64;
+  static_assert(kSumsInUnit || Config::kTokens >= 2 * kPartTokens, "two parts at a time");
+  static_assert(kSumsInUnit || kSumsPerSlab == 1, "no scale changes inside a slab");
+  static constexpr int kTokenParts = Config::kTokens / kPartTokens;
+  static constexpr int kParts = kTokenParts * kSumsPerSlab;
+  static constexpr int kPartSums = kPartTokens / 2;
+  static constexpr int kOperandSets = kSumsInUnit ? 2 : 1;
+  static_assert(!(Config::kHasXScales && Unit::kIsWide), "scales of x come with 8-bit operands");
+
+  // The warpgroup in its block.
+  struct Place {
+    int row_group;
+    int thread;
+    uint32_t first_rank;  // of the blocks that share x
+  };
+
+  Sum sum[kSums];
+
+  // Of `slabs` stages, one or more; `ring` is left at the last one.
+  __device__ void Multiply(Ring& ring, int32_t slabs, const Place& place) {
+    GEMMD_UNROLL
+    for (int i = 0; i < kSums; ++i) sum[i] = 0;
+    Unit unit;
+    LoadScales(unit, ring, place);
+    LoadCodes(unit, ring, place);
+    unit.Decode(0, a[0]);
+    if constexpr (kSumsInUnit) {
+      MultiplyInUnit(unit, ring, slabs, place);
+    } else {
+      MultiplyInParts(unit, ring, slabs, place);
+    }
+  }
+
+ private:
+  __device__ static const char* UnitOf(const Ring& ring, const Place& place) {
+    return ring.weight_bytes() + place.row_group * Tile::kUnitBytes;
+  }
+  __device__ static void LoadScales(Unit& unit, const Ring& ring, const Place& place) {
+    ring.WaitFull(/*x_by_ordinary_copies=*/false);
+    unit.LoadScales(UnitOf(ring, place), place.thread);
+  }
+  __device__ static void LoadCodes(Unit& unit, const Ring& ring, const Place& place) {
+    unit.LoadCodes(UnitOf(ring, place), place.thread, /*has_second_slab=*/false);
+  }
+  __device__ static void GiveBack(const Ring& ring, const Place& place) {
+    ring.ArriveEmpty(place.thread % 32, place.first_rank);
+  }
+
+  // One slab's instructions are always in flight while the next one's operands are decoded. ptxas keeps
+  // them so only when both steps of the loop are unconditional.
+  __device__ void MultiplyInUnit(Unit& unit, Ring& ring, int32_t slabs, const Place& place) {
+    Ring before = ring;  // the stage before `ring`'s, whose instructions may still run
+    bool has_before = false;
+    const auto advance = [&](auto next_set) {
+      Ring next = ring;
+      next.Advance();
+      LoadScales(unit, next, place);
+      // Codes that are operands as they are go straight to the registers that wgmma reads.
+      if constexpr (!Unit::kIsDirect) LoadCodes(unit, next, place);
+      ptx::WgmmaWait<1>();
+      if constexpr (Unit::kIsDirect) {
+        LoadCodes(unit, next, place);
+      } else {
+        unit.PinCodes();
+      }
+      if (has_before) GiveBack(before, place);
+      has_before = true;
+      unit.Decode(0, a[decltype(next_set)::value]);
+      before = ring;
+      ring = next;
+    };
+    for (; slabs > 2; slabs -= 2) {
+      StartAll<0>(ring);
+      advance(Index<1>());
+      StartAll<1>(ring);
+      advance(Index<0>());
+    }
+    StartAll<0>(ring);
+    if (slabs == 2) {
+      advance(Index<1>());
+      StartAll<1>(ring);
+    }
+    Step::Finish(sum);
+    if (has_before) GiveBack(before, place);
+  }
+  template <int kValue>
+  struct Index {
+    static constexpr int value = kValue;
+  };
+
+  template <int kNow>
+  __device__ void StartAll(const Ring& ring) {
+    const uint64_t b = ptx::SwizzledTileDescriptor(ring.activations());
+    PinOperands<kNow>(0, kSteps);
+    ptx::WgmmaFence();
+    GEMMD_UNROLL
+    for (int s = 0; s < kSteps; ++s) {
+      Step::template Multiply<Config::kTokens>(a[kNow][s], b + s * ptx::kDescriptorStep, 1, sum);
+    }
+    ptx::WgmmaCommit();
+  }
+
+  // A part of the tokens is multiplied while the part before it is promoted.
+  __device__ void MultiplyInParts(Unit& unit, Ring& ring, int32_t slabs, const Place& place) {
+    typename Step::Partial partial[2][kPartSums];
+    StartPart<0>(ring, partial[0]);
+    for (;;) {
+      float scales[kSumsPerSlab][2];
+      GEMMD_UNROLL
+      for (int sum_index = 0; sum_index < kSumsPerSlab; ++sum_index) {
+        scales[sum_index][0] = unit.SumScale(sum_index, 0);
+        scales[sum_index][1] = unit.SumScale(sum_index, 1);
+      }
+      FinishAllButLast<1>(ring, scales, place, partial);
+      constexpr int kLast = kParts - 1;
+      typename Step::template XFactors<kPartSums> x_factors;
+      if (--slabs == 0) {
+        x_factors.Load(XScalesOf<kLast>(ring, place));
+        Step::Finish(partial[kLast % 2]);
+        PromotePart<kLast>(scales, x_factors, partial[kLast % 2]);
+        return;
+      }
+      Ring next = ring;
+      next.Advance();
+      LoadScales(unit, next, place);
+      if constexpr (!Unit::kIsDirect) LoadCodes(unit, next, place);
+      x_factors.Load(XScalesOf<kLast>(ring, place));
+      Step::Finish(partial[kLast % 2]);
+      if constexpr (Unit::kIsDirect) LoadCodes(unit, next, place);
+      unit.Decode(0, a[0]);
+      StartPart<0>(next, partial[0]);
+      PromotePart<kLast>(scales, x_factors, partial[kLast % 2]);
+      GiveBack(ring, place);
+      ring = next;
+    }
+  }
+
+  // From `kPart` on.
+  template <int kPart>
+  __device__ void FinishAllButLast(const Ring& ring, const float (&scales)[kSumsPerSlab][2],
+                                   const Place& place,
+                                   typename Step::Partial (&partial)[2][kPartSums]) {
+    if constexpr (kPart < kParts) {
+      StartPart<kPart>(ring, partial[kPart % 2]);
+      typename Step::template XFactors<kPartSums> x_factors;  // read while the matrix unit works
+      x_factors.Load(XScalesOf<kPart - 1>(ring, place));
+      ptx::WgmmaWait<1>();
+      PromotePart<kPart - 1>(scales, x_factors, partial[(kPart - 1) % 2]);
+      FinishAllButLast<kPart + 1>(ring, scales, place, partial);
+    }
+  }
+
+  // Part p: the columns of sum p / kTokenParts, tokens of part p % kTokenParts.
+  template <int kPart>
+  __device__ void StartPart(const Ring& ring, typename Step::Partial (&partial)[kPartSums]) {
+    constexpr int kFirstStep = kPart / kTokenParts * kStepsPerSum;
+    const uint64_t b = ptx::SwizzledTileDescriptor(
+        ring.activations() + kPart % kTokenParts * kPartTokens * PackedLayout::kSlabRowBytes);
+    PinOperands<0>(kFirstStep, kStepsPerSum);
+    ptx::WgmmaFence();
+    GEMMD_UNROLL
+    for (int s = kFirstStep; s < kFirstStep + kStepsPerSum; ++s) {
+      Step::template Multiply<kPartTokens>(a[0][s], b + s * ptx::kDescriptorStep,
+                                           s == kFirstStep ? 0 : 1, partial);
+    }
+    ptx::WgmmaCommit();
+  }
+
+  template <int kPart>
+  __device__ static const float* XScalesOf(const Ring& ring, const Place& place) {
+    return ring.x_scale_floats() + kPart % kTokenParts * kPartTokens + place.thread % 4 * 2;
+  }
+
+  template <int kPart>
+  __device__ void PromotePart(const float (&scales)[kSumsPerSlab][2],
+                              const typename Step::template XFactors<kPartSums>& x_factors,
+                              typename Step::Partial (&partial)[kPartSums]) {
+    GEMMD_UNROLL
+    for (int i = 0; i < kPartSums; ++i) ptx::PinRegister(partial[i]);
+    Step::template Promote<kPart % kTokenParts * kPartSums, 0>(scales[kPart / kTokenParts],
+                                                               x_factors, partial, sum);
+  }
+
+  template <int kSet>
+  __device__ void PinOperands(int first, int count) {
+    GEMMD_UNROLL
+    for (int s = first; s < first + count; ++s) {
+      GEMMD_UNROLL
+      for (int i = 0; i < 4; ++i) ptx::PinRegister(a[kSet][s][i]);
+    }
+  }
+
+  uint32_t a[kOperandSets][kSteps][4];
+};
+
+}  // namespace gemmd::device
+
+#endif  // GEMMD_KERNELS_DEVICE_SLAB_PRODUCT_SM90_CUH_

@@ -1,0 +1,58 @@
+// What    Which tile and which part of K a block of device/gemm_sm90.cuh or gemm_sm90_slab.cuh works on.
+#ifndef GEMMD_KERNELS_DEVICE_TILE_PLACE_SM90_CUH_
+#define GEMMD_KERNELS_DEVICE_TILE_PLACE_SM90_CUH_
+
+#include <cstdint>
+
+#include "kernels/device/portable.cuh"
+#include "kernels/device/ptx/cluster.cuh"
+
+namespace gemmd::device {
+
+// Which part of K a block works on: stages `first`, `first + step`, ...
+struct StageRangeSm90 {
+  int32_t first;
+  int32_t step;
+};
+
+// Which tiles a cluster works on: of w, counted in clusters, and of x. Blocks that run at the same time
+// should share both, so the tiles of x go first, kTilesPerGroup at a time.
+struct TilePlaceSm90 {
+  static constexpr uint32_t kTilesPerGroup = 8;
+
+  uint32_t cluster;
+  uint32_t token_tile;
+
+  // Number `index` of `clusters` tiles of w times `rows` tiles of x.
+  __device__ static TilePlaceSm90 Of(uint64_t index, uint32_t clusters, uint32_t rows) {
+    if (rows == 1) return {static_cast<uint32_t>(index), 0};
+    const uint64_t per_group = static_cast<uint64_t>(clusters) * kTilesPerGroup;
+    const auto first = static_cast<uint32_t>(index / per_group) * kTilesPerGroup;
+    const auto within = static_cast<uint32_t>(index % per_group);
+    const uint32_t height = Min(kTilesPerGroup, rows - first);
+    return {within / height, first + within % height};
+  }
+};
+
+// Which block of its cluster a block is.
+template <class Config>
+struct ClusterPlaceSm90 {
+  uint32_t sharer;
+  uint32_t part;
+  uint32_t parts;
+
+  __device__ static ClusterPlaceSm90 Mine() {
+    const uint32_t rank = ptx::ClusterRank();
+    return {rank % Config::kSharers, rank / Config::kSharers,
+            ptx::ClusterSize() / Config::kSharers};
+  }
+  __device__ uint32_t blocks() const { return parts * Config::kSharers; }
+  __device__ uint32_t first_rank() const { return part * Config::kSharers; }
+  __device__ StageRangeSm90 range() const {
+    return {static_cast<int32_t>(part), static_cast<int32_t>(parts)};
+  }
+};
+
+}  // namespace gemmd::device
+
+#endif  // GEMMD_KERNELS_DEVICE_TILE_PLACE_SM90_CUH_

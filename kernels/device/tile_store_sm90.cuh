@@ -1,0 +1,197 @@
+// What    Stores the finished sums of one warp, 16 rows of w by kTokens rows of x: channel factor,
+//         row factor, bias, one rounding.
+// Shapes  sum: fragment D of ptx::WgmmaM64K16. kStageBytes of shared memory of the warp hold the
+//         row factors [kTokens] float32, then 16-bit y [tokens][2][8 rows of w], so that each row of
+//         y gets 32 bytes at once.
+// Sync    The whole warp; nobody else touches its shared memory.
+#ifndef GEMMD_KERNELS_DEVICE_TILE_STORE_SM90_CUH_
+#define GEMMD_KERNELS_DEVICE_TILE_STORE_SM90_CUH_
+
+#include "kernels/contract/gemm_args.h"
+#include "kernels/device/element.cuh"
+#include "kernels/device/ptx/mbarrier.cuh"
+#include "kernels/device/ptx/narrow_bfloat16.cuh"
+#include "kernels/device/ptx/narrow_float16.cuh"
+#include "kernels/device/ptx/store_matrix.cuh"
+#include "kernels/device/sm90_tile.cuh"
+
+namespace gemmd::device {
+
+template <class Config, typename Sum>
+class TileStoreSm90 {
+ public:
+  static constexpr int kRows = 16;
+  static constexpr int kRowBytes = kRows * 2;
+  static constexpr int kTokensPerPass = Config::kTokens / 4;
+  static constexpr int kFactorBytes = Config::kTokens * 4;
+  static constexpr int kStageBytes = kFactorBytes + kTokensPerPass * kRowBytes;
+  static constexpr int kSums = Config::kTokens / 2;
+  static_assert(Config::kTokens % kTokensPerPass == 0, "whole passes");
+
+  // `first_row`: of the warp's 16 rows of w. `stage`: the warp's shared memory.
+  __device__ TileStoreSm90(const GemmArgs& args, int64_t first_token, int32_t first_row, int lane,
+                           char* stage)
+      : args_(args),
+        first_token_(first_token),
+        first_row_(first_row),
+        lane_(lane),
+        tokens_(static_cast<int>(Min<int64_t>(args.m - first_token, Config::kTokens))),
+        factors_(reinterpret_cast<float*>(stage)),
+        floats_(factors_ + Config::kTokens),
+        stage_(ptx::SharedAddress(floats_)) {
+    GEMMD_UNROLL
+    for (int half = 0; half < 2; ++half) LoadRow(half);
+    LoadTokenFactors();
+  }
+
+  __device__ void Store(const Sum (&sum)[kSums]) const {
+    if (args_.y_type == ElementType::kFloat32) {
+      StoreFloats(sum);
+    } else {
+      StoreNarrow(sum);
+    }
+  }
+
+ private:
+  __device__ void LoadRow(int half) {
+    const WeightArgs& weights = args_.weights;
+    const int32_t row = Min<int32_t>(first_row_ + lane_ / 4 + 8 * half, weights.n - 1);
+    factor_[half] = weights.channel_factor == nullptr ? 1.0f : weights.channel_factor[row];
+    bias_[half] =
+        weights.bias == nullptr ? 0.0f : LoadWideElement(weights.bias_type, weights.bias, row);
+  }
+
+  // To shared memory: a load from global memory per use would wait each time.
+  __device__ void LoadTokenFactors() const {
+    const float common =
+        args_.weights.activation_scale == nullptr ? 1.0f : *args_.weights.activation_scale;
+    GEMMD_UNROLL
+    for (int i = 0; i < Config::kTokens; i += 32) {
+      const int64_t token = first_token_ + Min(i + lane_, tokens_ - 1);
+      factors_[i + lane_] = args_.row_scale == nullptr
+                                ? common
+                                : args_.row_scale[token * args_.row_scale_stride] * common;
+    }
+    __syncwarp();
+  }
+  // Of the thread's two tokens of block `j`.
+  __device__ float2 TokenFactors(int j) const {
+    return *reinterpret_cast<const float2*>(factors_ + 8 * j + lane_ % 4 * 2);
+  }
+
+  // Element c of the thread's four of a block.
+  __device__ float Value(Sum sum, int c, const float2& token) const {
+    const float value = static_cast<float>(sum) * factor_[c / 2];
+    return value * (c % 2 == 0 ? token.x : token.y) + bias_[c / 2];
+  }
+
+  // Both 16-bit types in one piece of code: what is unrolled here is most of what the compiler has to do.
+  __device__ static uint32_t Narrow(bool is_bfloat16, float low, float high) {
+    const uint32_t bfloat16 = ptx::NarrowBFloat16(low, high);
+    const uint32_t float16 = ptx::NarrowFloat16(low, high);
+    return is_bfloat16 ? bfloat16 : float16;
+  }
+
+  __device__ void StoreNarrow(const Sum (&sum)[kSums]) const {
+    const bool is_bfloat16 = args_.y_type == ElementType::kBFloat16;
+    GEMMD_UNROLL
+    for (int first = 0; first < Config::kTokens; first += kTokensPerPass) {
+      if (first >= tokens_) return;
+      GEMMD_UNROLL
+      for (int j = first / 8; j < (first + kTokensPerPass) / 8; j += 2) {
+        uint32_t pairs[4];
+        GEMMD_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          const float2 token = TokenFactors(j + i);
+          const Sum* const d = &sum[4 * (j + i)];
+          pairs[2 * i] = Narrow(is_bfloat16, Value(d[0], 0, token), Value(d[1], 1, token));
+          pairs[2 * i + 1] = Narrow(is_bfloat16, Value(d[2], 2, token), Value(d[3], 3, token));
+        }
+        const int token = 8 * j - first + lane_ / 16 * 8 + lane_ % 8;
+        ptx::StoreMatricesTransposed(stage_ + Place(token, lane_ / 8 % 2), pairs);
+      }
+      __syncwarp();
+      CopyOut(first);
+      __syncwarp();
+    }
+  }
+
+  // Of 8 rows' 16 bytes in the warp's shared memory; neighbours four tokens apart swap, so that 8
+  // tokens meet 32 banks.
+  __device__ static uint32_t Place(int token, int eight) {
+    return token * kRowBytes + ((eight ^ (token / 4 % 2)) << 4);
+  }
+
+  __device__ void CopyOut(int first) const {
+    const int eight = lane_ % 2;
+    const int32_t row = first_row_ + 8 * eight;
+    uint16_t* const y = static_cast<uint16_t*>(args_.y) + row;
+    const uint64_t bits =
+        reinterpret_cast<uint64_t>(args_.y) | static_cast<uint64_t>(args_.y_row_stride) * 2;
+    const bool by_vector = row + 8 <= args_.weights.n && bits % 16 == 0;
+    GEMMD_UNROLL_BY_4
+    for (int i = 0; i < kTokensPerPass; i += 16) {
+      const int token = i + lane_ / 2;
+      if (first + token >= tokens_) return;
+      const uint4 v = ptx::LoadShared16(stage_ + Place(token, eight));
+      uint16_t* const to = y + (first_token_ + first + token) * args_.y_row_stride;
+      if (by_vector) {
+        *reinterpret_cast<uint4*>(to) = v;
+      } else {
+        StoreEight(to, v, args_.weights.n - row);
+      }
+    }
+  }
+
+  // At most `count` of them.
+  __device__ static void StoreEight(uint16_t* to, const uint4& v, int32_t count) {
+    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+    GEMMD_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      if (i < count) to[i] = static_cast<uint16_t>(words[i / 2] >> (i % 2 * 16));
+    }
+  }
+
+  // Through the warp's shared memory too, [tokens][16 rows of w] float32.
+  __device__ void StoreFloats(const Sum (&sum)[kSums]) const {
+    constexpr int kTokens = kTokensPerPass / 2;
+    GEMMD_UNROLL
+    for (int first = 0; first < Config::kTokens; first += kTokens) {
+      if (first >= tokens_) return;
+      GEMMD_UNROLL
+      for (int j = first / 8; j < (first + kTokens) / 8; ++j) {
+        const float2 token = TokenFactors(j);
+        GEMMD_UNROLL
+        for (int c = 0; c < 4; ++c) {
+          const int at = 8 * j - first + lane_ % 4 * 2 + c % 2;
+          floats_[at * kRows + lane_ / 4 + c / 2 * 8] = Value(sum[4 * j + c], c, token);
+        }
+      }
+      __syncwarp();
+      GEMMD_NO_UNROLL
+      for (int i = lane_; i < kTokens * kRows; i += 32) {
+        const int token = first + i / kRows;
+        const int32_t row = first_row_ + i % kRows;
+        if (token >= tokens_ || row >= args_.weights.n) continue;
+        static_cast<float*>(args_.y)[(first_token_ + token) * args_.y_row_stride + row] =
+            floats_[i];
+      }
+      __syncwarp();
+    }
+  }
+
+  const GemmArgs& args_;
+  int64_t first_token_;
+  int32_t first_row_;
+  int lane_;
+  int tokens_;
+  float* factors_;
+  float* floats_;
+  uint32_t stage_;   // the same place
+  float factor_[2];  // of rows lane / 4 and lane / 4 + 8
+  float bias_[2];
+};
+
+}  // namespace gemmd::device
+
+#endif  // GEMMD_KERNELS_DEVICE_TILE_STORE_SM90_CUH_

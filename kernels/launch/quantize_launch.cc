@@ -1,0 +1,127 @@
+#include "kernels/launch/quantize_launch.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status.h"
+#include "kernels/launch/gemm_launch.h"
+
+namespace gemmd {
+namespace {
+
+constexpr int64_t kLargestGrid = (int64_t{1} << 31) - 1;
+constexpr int64_t kRowAlignment = 16;  // of codes: the kernel's stores, and copies of x by the GEMM
+
+uint64_t RoundUp(uint64_t value, uint64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+template <typename Pointer>
+Pointer* RowAt(Pointer* base, int64_t elements, ElementType type) {
+  const auto offset = static_cast<uintptr_t>(elements * ElementBytes(type));
+  return reinterpret_cast<Pointer*>(reinterpret_cast<uintptr_t>(base) + offset);
+}
+
+// Rows [first, first + rows) of a request.
+GemmArgs RowsOf(const GemmArgs& args, int64_t first, int64_t rows) {
+  GemmArgs part = args;
+  part.x = RowAt(args.x, first * args.x_row_stride, args.x_type);
+  part.y = RowAt(args.y, first * args.y_row_stride, args.y_type);
+  part.m = rows;
+  return part;
+}
+
+bool HasScales(const QuantizeKernel& kernel) { return kernel.mode != QuantizeMode::kStaticTensor; }
+
+}  // namespace
+
+QuantizeWorkspace LayoutQuantizeWorkspace(const QuantizeKernel& kernel, int64_t rows) {
+  QuantizeWorkspace layout;
+  layout.codes_row_stride =
+      static_cast<int64_t>(RoundUp(static_cast<uint64_t>(kernel.k), kRowAlignment));
+  layout.scales = RoundUp(static_cast<uint64_t>(rows * layout.codes_row_stride), 256);
+  const auto scales = static_cast<uint64_t>(HasScales(kernel) ? rows * kernel.groups() : 0);
+  layout.bytes = layout.scales + scales * sizeof(float);
+  return layout;
+}
+
+int64_t QuantizeRowsAtATime(const QuantizeKernel& kernel, int64_t rows, uint64_t budget_bytes) {
+  const uint64_t per_row = LayoutQuantizeWorkspace(kernel, 1).codes_row_stride +
+                           static_cast<uint64_t>(kernel.groups()) * sizeof(float);
+  const auto fitting = static_cast<int64_t>(std::max<uint64_t>(budget_bytes / per_row, 1));
+  return std::min({fitting, kLargestGrid, std::max<int64_t>(rows, 1)});
+}
+
+cuda::LaunchGrid QuantizeGrid(const QuantizeKernel& kernel, int64_t rows) {
+  cuda::LaunchGrid grid;
+  grid.grid.x = static_cast<unsigned>(rows);
+  grid.grid.y = static_cast<unsigned>((kernel.k + kernel.slice_columns - 1) / kernel.slice_columns);
+  grid.block.x = static_cast<unsigned>(kernel.threads);
+  grid.dynamic_shared_bytes = static_cast<unsigned>(kernel.shared_bytes);
+  return grid;
+}
+
+absl::Status LaunchQuantize(const cuda::DriverTable& driver, const QuantizeKernel& kernel,
+                            const QuantizeArgs& args, CUstream stream) {
+  if (args.m == 0) return absl::OkStatus();
+  if (args.m > kLargestGrid) {
+    return Error(absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH",
+                 absl::StrCat("x has ", args.m, " rows, a launch takes ", kLargestGrid));
+  }
+  QuantizeArgs copy = args;
+  copy.k = kernel.k;
+  copy.group = kernel.group;
+  copy.slice_columns = kernel.slice_columns;
+  void* params[] = {&copy};
+  return cuda::LaunchKernel(driver, kernel.kernel, QuantizeGrid(kernel, args.m), stream, params);
+}
+
+QuantizedGemm QuantizeInFront(const QuantizeKernel& kernel, const GemmArgs& args,
+                              const float* static_scale, uintptr_t workspace) {
+  const QuantizeWorkspace layout = LayoutQuantizeWorkspace(kernel, args.m);
+  QuantizedGemm both{};
+  QuantizeArgs& quantize = both.quantize;
+  quantize.x = args.x;
+  quantize.codes = reinterpret_cast<void*>(workspace);
+  quantize.static_scale = static_scale;
+  quantize.x_row_stride = args.x_row_stride;
+  quantize.codes_row_stride = layout.codes_row_stride;
+  quantize.m = args.m;
+  both.gemm = args;
+  GemmArgs& gemm = both.gemm;
+  gemm.x = quantize.codes;
+  gemm.x_row_stride = layout.codes_row_stride;
+  gemm.x_type = kernel.code_type;
+  gemm.split_activations = 0;
+  if (!HasScales(kernel)) {
+    gemm.weights.activation_scale = static_scale;
+    return both;
+  }
+  quantize.scales = reinterpret_cast<float*>(workspace + layout.scales);
+  quantize.scales_row_stride = kernel.groups();
+  if (kernel.mode == QuantizeMode::kDynamicToken) {
+    gemm.row_scale = quantize.scales;
+    gemm.row_scale_stride = quantize.scales_row_stride;
+  } else {
+    gemm.group_scale = quantize.scales;
+    gemm.group_scale_stride = quantize.scales_row_stride;
+    gemm.group_scale_columns = static_cast<int32_t>(kernel.group);
+    gemm.split_activations = 1;
+  }
+  return both;
+}
+
+absl::Status LaunchQuantizedDense(const cuda::DriverTable& driver, const QuantizedDense& launch,
+                                  CUstream stream) {
+  const int64_t m = launch.args.m;
+  for (int64_t first = 0; first < m; first += launch.rows_at_a_time) {
+    const int64_t rows = std::min(launch.rows_at_a_time, m - first);
+    const QuantizedGemm both = QuantizeInFront(*launch.quantizer, RowsOf(launch.args, first, rows),
+                                               launch.static_scale, launch.workspace);
+    GEMMD_RETURN_IF_ERROR(LaunchQuantize(driver, *launch.quantizer, both.quantize, stream));
+    GEMMD_RETURN_IF_ERROR(LaunchDense(driver, *launch.gemm, both.gemm, stream));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace gemmd

@@ -1,0 +1,94 @@
+"""gemmd_compile_matrix as a user runs it.
+
+  program_test.py PROGRAM
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = sys.argv.pop(1) if len(sys.argv) > 1 else "gemmd_compile_matrix"
+SHARDS = 20000  # so that a part is a few kernels
+
+
+def run(*options):
+    return subprocess.run([PROGRAM, *map(str, options)], capture_output=True, text=True, timeout=240)
+
+
+class Program(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return pathlib.Path(self.folder.name) / name
+
+    def record(self, name):
+        return json.loads(self.path(name).read_text())
+
+    def compile(self, name, shard, *options):
+        return run(f"--record={self.path(name)}", f"--shard={shard}/{SHARDS}", "--commit=abc", *options)
+
+    def test_help_is_a_manual(self):
+        text = run("--help").stdout
+        for section in ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "ENVIRONMENT", "EXAMPLES"):
+            self.assertIn(f"{section}\n", text)
+
+    def test_wrong_command_lines_end_with_64(self):
+        for options in ([], ["--record=x", "--shard=0/2"], ["--record=x", "--shard=3/2"], ["--record=x", "--shard=1"],
+                        ["--record=x", "y"], ["--record=x", "--merge"], ["--nonsense"]):
+            self.assertEqual(run(*options).returncode, 64, options)
+
+    def test_parts_are_compiled_and_merged(self):
+        for name, shard in (("1.json", 1), ("1.json", 1), ("2.json", 2)):
+            result = self.compile(name, shard)
+            # Not everything: 2, or 1 when a kernel among these few has a fault.
+            self.assertEqual(result.returncode, 1 if self.record(name)["faults"] else 2, result.stderr)
+        merged = run("--merge", f"--record={self.path('all.json')}", self.path("1.json"), self.path("2.json"))
+
+        one, both = self.record("1.json"), self.record("all.json")
+        self.assertEqual([part["cases"] > 0 for part in one["runs"]], [True, False])  # the second had nothing to do
+        compiled = sum(counts["compiled"] for counts in one["architectures"].values())
+        self.assertEqual(compiled, one["runs"][0]["cases"])
+        self.assertEqual(both["faults"], one["faults"] + self.record("2.json")["faults"])
+        self.assertEqual(both["failed"], "")
+        self.assertEqual(merged.returncode, 1 if both["faults"] else 2, merged.stderr)
+        self.assertEqual(sum(counts["compiled"] for counts in both["architectures"].values()),
+                         compiled + self.record("2.json")["runs"][0]["cases"])
+        self.assertEqual(sum(counts["cases"] for counts in both["architectures"].values()), both["matrix"]["cases"])
+        self.assertIn(f"{both['matrix']['cases']} kernels in all", merged.stdout)
+        self.assertEqual(both["commit"], "abc")
+        self.assertFalse(both["complete"] or both["passed"])
+
+    def test_the_limit_is_kept_and_leaves_a_record(self):
+        result = run(f"--record={self.path('none.json')}", "--time_limit=0.001")
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertEqual(self.record("none.json")["compiled"], "")
+
+    def test_records_of_another_tree_are_refused(self):
+        self.compile("1.json", 1, "--time_limit=0.001")
+        record = self.record("1.json")
+        record["device_sources"] = "0" * 64
+        self.path("old.json").write_text(json.dumps(record))
+        result = self.compile("old.json", 1)
+        self.assertEqual(result.returncode, 65)
+        self.assertIn("device sources", result.stderr)
+        self.assertEqual(self.record("old.json"), record)  # untouched
+
+    def test_the_program_of_a_case_is_printed(self):
+        text = run("--source=0").stdout
+        self.assertRegex(text, r"\A// \S+ for sm_\d+a?: gemmd::device::")
+        self.assertIn("#include \"kernels/device/", text)
+        self.assertEqual(run("--source=999999").returncode, 64)
+
+    def test_what_is_no_record_ends_with_74(self):
+        self.path("bad.json").write_text("{}")
+        self.assertEqual(self.compile("bad.json", 1).returncode, 74)
+        self.assertEqual(run("--merge", f"--record={self.path('all.json')}", self.path("missing.json")).returncode, 74)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())

@@ -1,0 +1,39 @@
+// What    Compiles cases of the matrix on several threads and notes what became of each.
+// Errors  None: a kernel that does not compile, warns, or spills where it promises not to is a fault of
+//         the record.
+// Threads CompileCases starts and joins its own; `tick` is called from the calling thread.
+#ifndef GEMMD_TESTS_KERNELS_SELECT_MATRIX_RUNNER_H_
+#define GEMMD_TESTS_KERNELS_SELECT_MATRIX_RUNNER_H_
+
+#include <functional>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "kernels/jit/nvrtc.h"
+#include "tests/kernels/select/matrix/matrix_cases.h"
+#include "tests/kernels/select/matrix/record.h"
+
+namespace gemmd::matrix {
+
+struct RunOptions {
+  int workers = 1;
+  size_t shard = 0;  // of `shards`: cases shard, shard + shards, ...
+  size_t shards = 1;
+  absl::Time deadline = absl::InfiniteFuture();  // no case begins after it
+  absl::Duration tick_every = absl::Seconds(5);
+};
+
+struct Progress {
+  size_t finished = 0;  // cases of this run
+  size_t total = 0;     // of the shard, without what was done before
+};
+
+// Compiles what the shard has and the record has not; the number of cases. `tick` is called now and then
+// with the record as it is.
+size_t CompileCases(const jit::NvrtcTable& nvrtc, const std::vector<MatrixCase>& cases,
+                    const RunOptions& options, Record& record,
+                    const std::function<void(const Progress&, const Record&)>& tick);
+
+}  // namespace gemmd::matrix
+
+#endif  // GEMMD_TESTS_KERNELS_SELECT_MATRIX_RUNNER_H_

@@ -1,0 +1,210 @@
+#include "kernels/select/quantize_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <string>
+
+#include "kernels/base/status.h"
+#include "kernels/jit/compiler.h"
+#include "tests/kernels/select/cubin_resources.h"
+
+namespace gemmd {
+namespace {
+
+using ::testing::HasSubstr;
+
+QuantSpec Asking(const NumberFormat& activation, ActivationScaleKind kind, int64_t group = 0) {
+  QuantSpec spec;
+  spec.weight = kFloat8E4M3;
+  spec.scale = kFloat32;
+  spec.activation = activation;
+  spec.activation_scale = kind;
+  spec.activation_group = group;
+  return spec;
+}
+
+std::string WhyNot(const QuantizeProblem& problem) {
+  const absl::Status status = ChooseQuantize(problem).status();
+  EXPECT_EQ(ReasonOf(status), "NO_KERNEL") << status;
+  return std::string(status.message());
+}
+
+TEST(QuantizeConfigTest, RendersEveryField) {
+  const QuantizeConfig config{.x_type = ElementType::kFloat16,
+                              .code_type = ElementType::kInt8,
+                              .mode = QuantizeMode::kDynamicGroup,
+                              .activation = InputActivation::kSiluAndMul,
+                              .hadamard_block = 64,
+                              .unit = 128,
+                              .threads = 512};
+  EXPECT_EQ(RenderProgram(config),
+            "#include \"kernels/device/quantize_x.cuh\"\n"
+            "namespace gemmd::device {\nstruct Config {\n"
+            "  static constexpr ElementType kXType = ElementType::kFloat16;\n"
+            "  static constexpr ElementType kCodeType = ElementType::kInt8;\n"
+            "  static constexpr QuantizeMode kMode = QuantizeMode::kDynamicGroup;\n"
+            "  static constexpr InputActivation kActivation = InputActivation::kSiluAndMul;\n"
+            "  static constexpr int kHadamardBlock = 64;\n"
+            "  static constexpr int kUnit = 128;\n"
+            "  static constexpr int kThreads = 512;\n"
+            "};\n}  // namespace gemmd::device\n");
+  EXPECT_EQ(KernelName(config), "quantize_f16_int8_silu_h64_group128_512");
+}
+
+TEST(QuantizeConfigTest, ProblemIsWhatTheSpecAsksFor) {
+  const auto problem = [](const QuantSpec& spec) {
+    return QuantizeProblemOf(spec, 512, ElementType::kBFloat16);
+  };
+  const auto token = problem(Asking(kInt8, ActivationScaleKind::kDynamicToken));
+  ASSERT_TRUE(token.ok()) << token.status();
+  EXPECT_EQ(token->mode, QuantizeMode::kDynamicToken);
+  EXPECT_EQ(token->code_type, ElementType::kInt8);
+  const auto group = problem(Asking(kFloat8E4M3, ActivationScaleKind::kDynamicGroup, 128));
+  ASSERT_TRUE(group.ok());
+  EXPECT_EQ(group->mode, QuantizeMode::kDynamicGroup);
+  EXPECT_EQ(group->group, 128);
+  const auto whole = problem(Asking(kFloat8E5M2, ActivationScaleKind::kDynamicGroup, 512));
+  ASSERT_TRUE(whole.ok());
+  EXPECT_EQ(whole->mode, QuantizeMode::kDynamicToken) << "one group is the row";
+  EXPECT_EQ(problem(Asking(kFloat8E4M3, ActivationScaleKind::kStaticTensor))->mode,
+            QuantizeMode::kStaticTensor);
+}
+
+TEST(QuantizeConfigTest, NothingIsQuantizedThatTheSpecDoesNotAskFor) {
+  for (const QuantSpec& spec : {Asking(kNoFormat, ActivationScaleKind::kNone),
+                                Asking(kFloat4E2M1, ActivationScaleKind::kDynamicToken),
+                                Asking(kInt8, ActivationScaleKind::kNone)}) {
+    EXPECT_EQ(ReasonOf(QuantizeProblemOf(spec, 512, ElementType::kFloat16).status()), "NO_KERNEL");
+  }
+  EXPECT_EQ(ReasonOf(QuantizeProblemOf(Asking(kInt8, ActivationScaleKind::kDynamicToken), 512,
+                                       ElementType::kInt8)
+                         .status()),
+            "NO_KERNEL");
+}
+
+TEST(QuantizeConfigTest, RowsStayInRegistersUpTo32768Columns) {
+  for (const ElementType x_type : {ElementType::kBFloat16, ElementType::kFloat32}) {
+    for (const auto& [k, threads] : std::vector<std::pair<int64_t, int>>{
+             {1, 64}, {2048, 64}, {2049, 128}, {8192, 256}, {32768, 1024}, {131072, 1024}}) {
+      const auto choice = ChooseQuantize({.x_type = x_type, .k = k});
+      ASSERT_TRUE(choice.ok()) << k;
+      EXPECT_EQ(choice->config.threads, threads) << k;
+      EXPECT_EQ(choice->slice_columns, k);
+      EXPECT_EQ(choice->shared_bytes, threads / 32 * 4);
+    }
+  }
+}
+
+TEST(QuantizeConfigTest, SlicesOfRowsCutNoGroupAndNoHadamardBlock) {
+  for (const int64_t group : {8, 16, 48, 128, 384, 1024, 6144, 40000}) {
+    for (const int block : {0, 64, 1024}) {
+      for (const int64_t k : {int64_t{65536}, int64_t{1} << 24}) {
+        const auto choice = ChooseQuantize(
+            {.mode = QuantizeMode::kDynamicGroup, .k = k, .group = group, .hadamard_block = block});
+        if (!choice.ok()) {
+          EXPECT_TRUE(group % block != 0 && block % group != 0) << choice.status();
+          continue;
+        }
+        EXPECT_EQ(choice->slice_columns % group, 0) << group;
+        EXPECT_EQ(group % choice->config.unit, 0) << group;
+        EXPECT_LE((k + choice->slice_columns - 1) / choice->slice_columns, 65535);
+        if (block > 0) {
+          EXPECT_EQ(choice->slice_columns % block, 0) << group;
+        }
+      }
+    }
+  }
+}
+
+TEST(QuantizeConfigTest, RefusesWhatTheKernelCannotDo) {
+  EXPECT_THAT(WhyNot({.k = 0}), HasSubstr("K = 0"));
+  EXPECT_THAT(WhyNot({.k = (int64_t{1} << 30) + 1}), HasSubstr("K = "));
+  EXPECT_THAT(WhyNot({.mode = QuantizeMode::kDynamicGroup, .k = 500, .group = 100}),
+              HasSubstr("groups of 100 columns are no multiple of 8"));
+  EXPECT_THAT(WhyNot({.k = 4096, .hadamard_block = 2048}), HasSubstr("2048"));
+  EXPECT_THAT(WhyNot({.k = 4096, .hadamard_block = 48}), HasSubstr("48"));
+  EXPECT_THAT(WhyNot({.k = 4000, .hadamard_block = 128}), HasSubstr("no multiple"));
+  EXPECT_THAT(
+      WhyNot({.mode = QuantizeMode::kDynamicGroup, .k = 4096, .group = 384, .hadamard_block = 256}),
+      HasSubstr("do not fit"));
+  EXPECT_THAT(WhyNot({.mode = QuantizeMode::kDynamicGroup, .k = 1 << 24, .group = 1 << 23}),
+              HasSubstr("shared memory"));
+}
+
+// ---- with the compiler ----
+
+class QuantizeCompileTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    absl::StatusOr<const jit::NvrtcTable*> nvrtc = jit::LoadNvrtc();
+    if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().ToString();
+    nvrtc_ = *nvrtc;
+  }
+
+  void ExpectCompiles(const QuantizeProblem& problem, const std::string& architecture) {
+    const auto choice = ChooseQuantize(problem);
+    ASSERT_TRUE(choice.ok()) << choice.status();
+    const QuantizeConfig& config = choice->config;
+    const absl::StatusOr<jit::CompiledKernel> kernel =
+        jit::Compile({RenderProgram(config), KernelNameExpression(config), architecture}, *nvrtc_);
+    ASSERT_TRUE(kernel.ok()) << KernelName(config) << ": " << kernel.status().ToString();
+    EXPECT_EQ(kernel->log, "") << KernelName(config);
+    const testing::CubinResources used = testing::ResourcesOf(kernel->cubin);
+    std::printf("%-8s %-48s %4d registers, %d bytes of stack\n", architecture.c_str(),
+                KernelName(config).c_str(), used.registers, used.frame_bytes);
+    EXPECT_LE(used.registers * config.threads, 64 << 10) << KernelName(config);
+    EXPECT_EQ(used.frame_bytes, 0) << KernelName(config) << " spills";
+  }
+
+  const jit::NvrtcTable* nvrtc_ = nullptr;
+};
+
+TEST_F(QuantizeCompileTest, KernelsOfEveryTypeAndModeCompileWithoutSpills) {
+  const ElementType kTypes[] = {ElementType::kBFloat16, ElementType::kFloat16,
+                                ElementType::kFloat32};
+  const ElementType kCodes[] = {ElementType::kFloat8E4M3, ElementType::kFloat8E5M2,
+                                ElementType::kInt8};
+  const char* const kArchitectures[] = {"sm_90a", "sm_80", "sm_89", "sm_120a"};
+  size_t index = 0;
+  for (const ElementType x_type : kTypes) {
+    for (const ElementType code_type : kCodes) {
+      for (const QuantizeMode mode : {QuantizeMode::kStaticTensor, QuantizeMode::kDynamicToken,
+                                      QuantizeMode::kDynamicGroup}) {
+        const int64_t k = index % 2 == 0 ? 8192 : 32768;
+        const char* const architecture = index % 3 == 0 ? kArchitectures[index / 3 % 4] : "sm_90a";
+        ExpectCompiles({.x_type = x_type,
+                        .code_type = code_type,
+                        .mode = mode,
+                        .k = k,
+                        .group = mode == QuantizeMode::kDynamicGroup ? 128 : 0},
+                       architecture);
+        ++index;
+      }
+    }
+  }
+}
+
+TEST_F(QuantizeCompileTest, ActivationFunctionsAndHadamardTransformsCompileWithoutSpills) {
+  QuantizeProblem problem{.k = 8192};
+  for (const InputActivation activation :
+       {InputActivation::kSiluAndMul, InputActivation::kSwigluClamped,
+        InputActivation::kReluSquared}) {
+    problem.activation = activation;
+    ExpectCompiles(problem, "sm_90a");
+  }
+  problem.activation = InputActivation::kNone;
+  for (const int block : {2, 128, 1024}) {
+    problem.hadamard_block = block;
+    ExpectCompiles(problem, "sm_90a");
+  }
+  problem.mode = QuantizeMode::kDynamicGroup;
+  problem.group = 128;
+  problem.x_type = ElementType::kFloat32;
+  problem.activation = InputActivation::kSiluAndMul;
+  ExpectCompiles(problem, "sm_90a");
+}
+
+}  // namespace
+}  // namespace gemmd

@@ -66,11 +66,12 @@ int RegistersNeeded(const Sm90Config& config) {
   const int scale_copies = config.scale_on_weights ? 1 : 2;
   const int scales = config.group_scale.present() ? layout.sets() * 2 * scale_copies : 0;
   const int offsets = layout.has_zero_points ? layout.sets() * 2 : 0;
-  // Integers less their zero points on the way to operands, with both slabs' codes.
-  const int differences =
-      config.operand().is_int8() && layout.has_zero_points && !config.is_slabwise() ? 24 : 0;
+  // Integers less their zero points on the way to operands; sums of 32 columns on the way to floats.
+  const bool has_conversions = layout.has_zero_points || layout.sets() >= 8;
+  const int conversions =
+      config.operand().is_int8() && has_conversions && !config.is_slabwise() ? 24 : 0;
   const int places_and_counters = config.is_slabwise() ? 16 : 24;
-  return sums + partial_sums + operands + codes + scales + offsets + differences +
+  return sums + partial_sums + operands + codes + scales + offsets + conversions +
          places_and_counters;
 }
 

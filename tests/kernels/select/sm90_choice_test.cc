@@ -131,8 +131,10 @@ void ExpectCompilesWithoutSpills(const Sm90Config& config, const jit::NvrtcTable
   ASSERT_TRUE(kernel.ok()) << name << ": " << kernel.status().ToString();
   EXPECT_EQ(kernel->log, "") << name;
   const testing::CubinResources used = testing::ResourcesOf(kernel->cubin);
-  // Slab kernels keep a few addresses there: their sums take most registers.
-  EXPECT_LE(used.frame_bytes, config.is_slabwise() ? 48 : 0) << name << " spills";
+  // Slab kernels keep a few addresses there: their sums take most registers. So do integers with zero points
+  // and scales of x, whose smaller tiles would cost more.
+  const bool is_full = config.has_x_scales && config.zero_point == ZeroPointKind::kInteger;
+  EXPECT_LE(used.frame_bytes, config.is_slabwise() ? 48 : is_full ? 16 : 0) << name << " spills";
   std::printf("%-48s %4d registers\n", name.c_str(), used.registers);
 }
 

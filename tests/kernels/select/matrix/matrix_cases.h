@@ -24,7 +24,8 @@ struct MatrixCase {
   Family family;
   jit::KernelSource source;
   // Registers never go to memory. Of Blackwell's generic kernels a few have a stack.
-  bool promises_no_spills() const;
+  bool promises_no_spills() const;  // beyond allowed_frame_bytes
+  int allowed_frame_bytes() const;
 };
 
 std::vector<MatrixCase> WholeMatrix();

@@ -49,7 +49,7 @@ void Note(const MatrixCase& one, size_t index, const absl::StatusOr<jit::Compile
   if (used.registers <= 0) {
     record.faults.push_back(fault("failed", "the cubin does not tell its registers"));
   }
-  if (used.frame_bytes == 0) return;
+  if (used.frame_bytes <= one.allowed_frame_bytes()) return;
   const std::string text = absl::StrCat(used.frame_bytes, " bytes of stack, ", used.registers,
                                         " registers; ", LineWith("spill stores", kernel->usage));
   if (one.promises_no_spills()) {

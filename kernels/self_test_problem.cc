@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status.h"
+#include "kernels/contract/element_format.h"
 #include "kernels/select/sm90_config.h"
 
 namespace gemmd {
@@ -96,24 +97,6 @@ CodeBook CodesOf(const NumberFormat& weight) {
     }
   }
   return book;
-}
-
-NumberFormat FormatOf(ElementType type) {
-  switch (type) {
-    case ElementType::kFloat32:
-      return kFloat32;
-    case ElementType::kFloat16:
-      return kFloat16;
-    case ElementType::kBFloat16:
-      return kBFloat16;
-    case ElementType::kFloat8E4M3:
-      return kFloat8E4M3;
-    case ElementType::kFloat8E5M2:
-      return kFloat8E5M2;
-    case ElementType::kInt8:
-      break;
-  }
-  return kInt8;
 }
 
 void Append(SelfTestProblem::Bytes& bytes, uint32_t code, int size) {

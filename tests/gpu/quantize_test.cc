@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/quant/activations.h"
+#include "kernels/contract/element_format.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/library.h"
 #include "kernels/cuda/stream.h"
@@ -30,24 +31,6 @@ constexpr ElementType kWideTypes[] = {ElementType::kBFloat16, ElementType::kFloa
                                       ElementType::kFloat32};
 constexpr ElementType kCodeTypes[] = {ElementType::kFloat8E4M3, ElementType::kFloat8E5M2,
                                       ElementType::kInt8};
-
-NumberFormat FormatOf(ElementType type) {
-  switch (type) {
-    case ElementType::kFloat32:
-      return kFloat32;
-    case ElementType::kFloat16:
-      return kFloat16;
-    case ElementType::kBFloat16:
-      return kBFloat16;
-    case ElementType::kFloat8E4M3:
-      return kFloat8E4M3;
-    case ElementType::kFloat8E5M2:
-      return kFloat8E5M2;
-    case ElementType::kInt8:
-      break;
-  }
-  return kInt8;
-}
 
 struct QuantizeCase {
   int64_t m = 7;

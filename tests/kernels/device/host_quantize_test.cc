@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "core/quant/activations.h"
+#include "kernels/contract/element_format.h"
 #include "tests/kernels/quantize_inputs.h"
 #include "tests/kernels/random_layer.h"
 
@@ -23,24 +24,6 @@ constexpr ElementType kI8 = ElementType::kInt8;
 constexpr QuantizeMode kStatic = QuantizeMode::kStaticTensor;
 constexpr QuantizeMode kToken = QuantizeMode::kDynamicToken;
 constexpr QuantizeMode kGroup = QuantizeMode::kDynamicGroup;
-
-constexpr NumberFormat FormatOf(ElementType type) {
-  switch (type) {
-    case ElementType::kFloat32:
-      return kFloat32;
-    case ElementType::kFloat16:
-      return kFloat16;
-    case ElementType::kBFloat16:
-      return kBFloat16;
-    case ElementType::kFloat8E4M3:
-      return kFloat8E4M3;
-    case ElementType::kFloat8E5M2:
-      return kFloat8E5M2;
-    case ElementType::kInt8:
-      break;
-  }
-  return kInt8;
-}
 
 // What must not be written.
 constexpr std::byte kUntouched{0xab};

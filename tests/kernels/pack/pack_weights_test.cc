@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/status.h"
+#include "kernels/contract/element_format.h"
 #include "kernels/contract/packed_weights.h"
 #include "kernels/device/decode_bytes_sm90.cuh"
 #include "kernels/device/decode_pairs_sm90.cuh"
@@ -18,27 +19,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-NumberFormat ActivationOf(ElementType type) {
-  switch (type) {
-    case ElementType::kFloat16:
-      return kFloat16;
-    case ElementType::kBFloat16:
-      return kBFloat16;
-    case ElementType::kFloat8E4M3:
-      return kFloat8E4M3;
-    case ElementType::kFloat8E5M2:
-      return kFloat8E5M2;
-    default:
-      return kInt8;
-  }
-}
-
 // Two 16-bit floats in a register, as PairMath does it on the device.
 template <ElementType kType>
 struct HostPairs {
   template <typename Op>
   static uint32_t Each(uint32_t a, uint32_t b, Op op) {
-    const NumberFormat format = ActivationOf(kType);
+    const NumberFormat format = FormatOf(kType);
     uint32_t result = 0;
     for (int shift : {0, 16}) {
       const double value = op(DecodeNumber(format, a >> shift & 0xffffu),
@@ -163,7 +149,7 @@ class PackedReader {
     if constexpr (kIsWide) {
       using Decode = device::DecodePairsSm90<Config, HostPairs<Config::kXType>>;
       const uint32_t pair = Decode::Decode(codes, v, Decode::Offset(zero_point));
-      return DecodeNumber(ActivationOf(Config::kXType), pair >> (16 * element) & 0xffffu);
+      return DecodeNumber(FormatOf(Config::kXType), pair >> (16 * element) & 0xffffu);
     } else {
       using Decode = device::DecodeBytesSm90<Config>;
       const uint32_t offset = Decode::Offset(zero_point);
@@ -208,7 +194,7 @@ void ExpectPacked(const QuantSpec& spec, const LayerShape& shape, Random& random
 template <NumberFormat kFormat, ElementType kX, ZeroPointKind kZero = ZeroPointKind::kNone>
 void ExpectFormat() {
   using Config = OperandConfig<kFormat, kX, kZero>;
-  SCOPED_TRACE(NumberFormatName(kFormat) + " weights, " + NumberFormatName(ActivationOf(kX)) +
+  SCOPED_TRACE(NumberFormatName(kFormat) + " weights, " + NumberFormatName(FormatOf(kX)) +
                (kZero == ZeroPointKind::kNone ? "" : ", zero points"));
   Random random(5);
   const std::vector<NumberFormat> scales = {kFloat16,    kBFloat16,   kFloat32,
@@ -225,7 +211,7 @@ void ExpectFormat() {
       spec.scale_block_k = group;
       spec.zero_point = kZero;
       spec.secondary_scale = static_cast<SecondaryScaleKind>(index % 3);
-      if (!Config::kOperand.is_wide()) spec.activation = ActivationOf(kX);
+      if (!Config::kOperand.is_wide()) spec.activation = FormatOf(kX);
       ExpectPacked<Config>(spec, shape, random);
       ASSERT_FALSE(::testing::Test::HasFatalFailure()) << "group " << group << ", K " << shape.k;
     }

@@ -25,7 +25,8 @@ Node::Impl::Impl(NodeOptions node_options, std::vector<std::unique_ptr<Device>> 
     : options(std::move(node_options)),
       observer(node_observer),
       boot_id(RandomId()),
-      regions({options.max_regions_per_session, options.max_region_bytes_per_session}) {
+      regions({options.max_regions_per_session, options.max_region_bytes_per_session}),
+      checkpoints(std::make_unique<CheckpointCache>(options.checkpoint_roots)) {
   for (std::unique_ptr<Device>& device : devices) {
     places.push_back({std::move(device), std::make_unique<Reaper>([this](absl::Duration took) {
                         Observe([&](NodeObserver& o) { o.OnRegionClose(took); });

@@ -14,6 +14,7 @@
 
 #include "core/activity.h"
 #include "core/exec/executor.h"
+#include "core/layer/checkpoint_cache.h"
 #include "core/layer/layer_registry.h"
 #include "core/node.h"
 #include "core/session/reaper.h"
@@ -72,6 +73,7 @@ class Node::Impl {
   std::shared_ptr<ThreadTracker> tracker = std::make_shared<ThreadTracker>();
   RegionTable regions;
   MappingTable mappings;
+  const std::unique_ptr<CheckpointCache> checkpoints;  // outlives the loads of `layers`
   std::unique_ptr<LayerRegistry> layers;
 
   mutable Mutex mutex;

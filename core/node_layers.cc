@@ -156,8 +156,10 @@ absl::Status SetCheckpointOrigin(const Node::Impl& impl, const CheckpointSource&
   origin.identity = absl::StrCat(origin.device->description().id, "\n", source.module, "\n",
                                  source.slice.Text(), "\n", files);
   origin.read = [directory, module = source.module, slice = source.slice,
-                 roots = impl.options.checkpoint_roots](const ProgressFunction& progress) {
-    return ReadLayer(directory, module, progress, roots, slice);
+                 checkpoints = impl.checkpoints.get()](
+                    const ProgressFunction& progress) -> absl::StatusOr<CheckpointLayer> {
+    GEMMD_ASSIGN_OR_RETURN(const auto checkpoint, checkpoints->Open(directory));
+    return checkpoint->ReadLayer(module, progress, slice);
   };
   return absl::OkStatus();
 }

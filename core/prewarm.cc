@@ -19,13 +19,14 @@ absl::Status AddCheckpoint(const CheckpointSource& source,
                            const std::function<bool()>& cancelled, PrewarmPlan& plan) {
   GEMMD_ASSIGN_OR_RETURN(const std::filesystem::path directory,
                          ResolveCheckpointPath(source.path, roots));
+  GEMMD_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(directory, roots));
   std::vector<std::string> modules = {source.module};
   if (source.module.empty()) {
-    GEMMD_ASSIGN_OR_RETURN(modules, ListModules(directory, roots));
+    GEMMD_ASSIGN_OR_RETURN(modules, checkpoint->ListModules());
   }
   const ProgressFunction go_on = [&cancelled](uint64_t, uint64_t) { return !cancelled(); };
   for (const std::string& module : modules) {
-    GEMMD_ASSIGN_OR_RETURN(const CheckpointLayer layer, ReadLayer(directory, module, go_on, roots));
+    GEMMD_ASSIGN_OR_RETURN(const CheckpointLayer layer, checkpoint->ReadLayer(module, go_on));
     AddNew(PrewarmLayer{layer.tensor.spec, layer.tensor.shape}, plan.layers);
   }
   return absl::OkStatus();

@@ -55,7 +55,7 @@ std::string ExporterOf(const Json& config) {
 }
 
 // Counts the tensors that the index names, and finds those that no file holds.
-void InspectFiles(CheckpointFiles& files, CheckpointReport& report) {
+void InspectFiles(const CheckpointFiles& files, CheckpointReport& report) {
   std::set<std::string> shards;
   std::set<std::string> broken;
   for (const auto& [name, shard] : files.index()) {
@@ -84,14 +84,14 @@ void InspectFiles(CheckpointFiles& files, CheckpointReport& report) {
   report.files = shards.size();
 }
 
-absl::StatusOr<ModuleReport> InspectModule(const std::string& directory,
+absl::StatusOr<ModuleReport> InspectModule(const Checkpoint& checkpoint,
                                            const std::string& module) {
   ModuleReport report{.module = module};
   const ProgressFunction count = [&report](uint64_t, uint64_t total) {
     report.stored_bytes = total;
     return true;
   };
-  GEMMD_ASSIGN_OR_RETURN(CheckpointLayer layer, ReadLayer(directory, module, count, AnyRoot()));
+  GEMMD_ASSIGN_OR_RETURN(CheckpointLayer layer, checkpoint.ReadLayer(module, count));
   report.exporter = layer.format;
   report.layer_bytes = static_cast<uint64_t>(layer.tensor.total_bytes());
   report.devices = DevicesFor(layer.tensor);
@@ -101,13 +101,14 @@ absl::StatusOr<ModuleReport> InspectModule(const std::string& directory,
   return report;
 }
 
-void InspectModules(const InspectProgress& progress, CheckpointReport& report) {
-  const absl::StatusOr<std::vector<std::string>> modules = ListModules(report.directory, AnyRoot());
+void InspectModules(const Checkpoint& checkpoint, const InspectProgress& progress,
+                    CheckpointReport& report) {
+  const absl::StatusOr<std::vector<std::string>> modules = checkpoint.ListModules();
   if (!modules.ok()) return report.problems.push_back(ProblemOf(modules.status(), ""));
   report.quantized_modules = modules->size();
   for (const std::string& module : *modules) {
     if (progress) progress(report.modules.size(), modules->size(), module);
-    absl::StatusOr<ModuleReport> read = InspectModule(report.directory, module);
+    absl::StatusOr<ModuleReport> read = InspectModule(checkpoint, module);
     if (read.ok()) {
       report.modules.push_back(*std::move(read));
     } else {
@@ -121,16 +122,15 @@ void InspectModules(const InspectProgress& progress, CheckpointReport& report) {
 absl::StatusOr<CheckpointReport> InspectCheckpoint(const std::string& directory,
                                                    const InspectProgress& progress) {
   CheckpointReport report{.directory = directory};
-  const absl::StatusOr<std::unique_ptr<CheckpointFiles>> files =
-      CheckpointFiles::Open(directory, AnyRoot());
-  if (ReasonOf(files.status()) == "CHECKPOINT_NOT_FOUND") return files.status();
-  if (!files.ok()) {
-    report.problems.push_back(ProblemOf(files.status(), ""));
+  const auto checkpoint = Checkpoint::Open(directory, AnyRoot());
+  if (ReasonOf(checkpoint.status()) == "CHECKPOINT_NOT_FOUND") return checkpoint.status();
+  if (!checkpoint.ok()) {
+    report.problems.push_back(ProblemOf(checkpoint.status(), ""));
     return report;
   }
-  report.exporter = ExporterOf((*files)->quantization_config());
-  InspectFiles(**files, report);
-  InspectModules(progress, report);
+  report.exporter = ExporterOf((*checkpoint)->files().quantization_config());
+  InspectFiles((*checkpoint)->files(), report);
+  InspectModules(**checkpoint, progress, report);
   return report;
 }
 

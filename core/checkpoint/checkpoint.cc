@@ -167,7 +167,7 @@ absl::StatusOr<CheckpointLayer> ReadRows(const CheckpointFiles& files,
   return layer;
 }
 
-absl::StatusOr<CheckpointLayer> ReadComposite(CheckpointFiles& files,
+absl::StatusOr<CheckpointLayer> ReadComposite(const CheckpointFiles& files,
                                               const CheckpointReader* reader,
                                               const std::string& module, const PartNames& names,
                                               const SliceRequest& slice,
@@ -219,7 +219,7 @@ absl::StatusOr<CheckpointLayer> ReadSlice(const CheckpointFiles& files,
 }
 
 // Names of the linears of a checkpoint that is not quantized.
-absl::StatusOr<std::vector<std::string>> ListLinears(CheckpointFiles& files) {
+absl::StatusOr<std::vector<std::string>> ListLinears(const CheckpointFiles& files) {
   std::vector<std::string> modules;
   for (const auto& [name, shard] : files.index()) {
     absl::string_view module = name;
@@ -233,32 +233,36 @@ absl::StatusOr<std::vector<std::string>> ListLinears(CheckpointFiles& files) {
 
 }  // namespace
 
-absl::StatusOr<CheckpointLayer> ReadLayer(const std::filesystem::path& directory,
-                                          const std::string& module,
-                                          const ProgressFunction& progress,
-                                          const std::vector<std::filesystem::path>& roots,
-                                          const SliceRequest& slice) {
-  GEMMD_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointFiles> files,
+Checkpoint::Checkpoint(std::unique_ptr<const CheckpointFiles> files) : files_(std::move(files)) {}
+
+Checkpoint::~Checkpoint() = default;
+
+absl::StatusOr<std::shared_ptr<const Checkpoint>> Checkpoint::Open(
+    const std::filesystem::path& directory, const std::vector<std::filesystem::path>& roots) {
+  GEMMD_ASSIGN_OR_RETURN(std::unique_ptr<CheckpointFiles> files,
                          CheckpointFiles::Open(directory, roots));
-  GEMMD_ASSIGN_OR_RETURN(const CheckpointReader* const reader,
-                         ReaderOf(files->quantization_config()));
-  auto tensors = ModuleTensors::Open(*files, module, progress);
-  if (tensors.ok()) return ReadSlice(*files, reader, slice, *tensors);
-  if (ReasonOf(tensors.status()) != "MODULE_NOT_FOUND") return tensors.status();
-  GEMMD_ASSIGN_OR_RETURN(const std::optional<PartNames> parts, FindParts(files->index(), module));
-  if (!parts) return tensors.status();
-  return ReadComposite(*files, reader, module, *parts, slice, progress);
+  return std::shared_ptr<const Checkpoint>(new Checkpoint(std::move(files)));
 }
 
-absl::StatusOr<std::vector<std::string>> ListModules(
-    const std::filesystem::path& directory, const std::vector<std::filesystem::path>& roots) {
-  GEMMD_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointFiles> files,
-                         CheckpointFiles::Open(directory, roots));
+absl::StatusOr<CheckpointLayer> Checkpoint::ReadLayer(const std::string& module,
+                                                      const ProgressFunction& progress,
+                                                      const SliceRequest& slice) const {
   GEMMD_ASSIGN_OR_RETURN(const CheckpointReader* const reader,
-                         ReaderOf(files->quantization_config()));
-  if (reader == nullptr) return ListLinears(*files);
+                         ReaderOf(files_->quantization_config()));
+  auto tensors = ModuleTensors::Open(*files_, module, progress);
+  if (tensors.ok()) return ReadSlice(*files_, reader, slice, *tensors);
+  if (ReasonOf(tensors.status()) != "MODULE_NOT_FOUND") return tensors.status();
+  GEMMD_ASSIGN_OR_RETURN(const std::optional<PartNames> parts, FindParts(files_->index(), module));
+  if (!parts) return tensors.status();
+  return ReadComposite(*files_, reader, module, *parts, slice, progress);
+}
+
+absl::StatusOr<std::vector<std::string>> Checkpoint::ListModules() const {
+  GEMMD_ASSIGN_OR_RETURN(const CheckpointReader* const reader,
+                         ReaderOf(files_->quantization_config()));
+  if (reader == nullptr) return ListLinears(*files_);
   std::set<std::string> modules;
-  for (const auto& [name, shard] : files->index()) {
+  for (const auto& [name, shard] : files_->index()) {
     for (const char* marker : reader->markers) {
       absl::string_view module = name;
       if (!absl::ConsumeSuffix(&module, marker)) continue;
@@ -267,6 +271,21 @@ absl::StatusOr<std::vector<std::string>> ListModules(
     }
   }
   return std::vector<std::string>(modules.begin(), modules.end());
+}
+
+absl::StatusOr<CheckpointLayer> ReadLayer(const std::filesystem::path& directory,
+                                          const std::string& module,
+                                          const ProgressFunction& progress,
+                                          const std::vector<std::filesystem::path>& roots,
+                                          const SliceRequest& slice) {
+  GEMMD_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(directory, roots));
+  return checkpoint->ReadLayer(module, progress, slice);
+}
+
+absl::StatusOr<std::vector<std::string>> ListModules(
+    const std::filesystem::path& directory, const std::vector<std::filesystem::path>& roots) {
+  GEMMD_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(directory, roots));
+  return checkpoint->ListModules();
 }
 
 }  // namespace gemmd

@@ -6,7 +6,8 @@
 //         message names file, module, tensor, expected and got); Unimplemented UNSUPPORTED_FORMAT;
 //         of a slice InvalidArgument SHAPE_MISMATCH, SLICE_CUTS_GROUP (rank_slice.h), MISSING_FIELD
 //         for a fused module whose row_parts nothing tells.
-// Threads ReadLayer is a pure function of the files.
+//         BAD_CHECKPOINT too: a shard changed since its header was read.
+// Threads A Checkpoint is thread-safe; the functions are pure functions of the files.
 // Source  One reader per exporter: core/checkpoint/README.md.
 #ifndef GEMMD_CORE_CHECKPOINT_CHECKPOINT_H_
 #define GEMMD_CORE_CHECKPOINT_CHECKPOINT_H_
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,8 @@
 #include "core/quant/rank_slice.h"
 
 namespace gemmd {
+
+class CheckpointFiles;
 
 struct CheckpointLayer {
   StandardTensor tensor;
@@ -34,17 +38,42 @@ using ProgressFunction = std::function<bool(uint64_t, uint64_t)>;
 absl::StatusOr<std::filesystem::path> ResolveCheckpointPath(
     const std::string& path, const std::vector<std::filesystem::path>& roots);
 
-// Reads `module` of the checkpoint in `directory` (already resolved), put together from its parts where it
-// has no tensors itself (composite.h); an unquantized linear comes as its 16- or 32-bit weights. A file
-// that is a symbolic link must lead to a file in the directory or in one of `roots`. Of experts that are
-// stored one by one only those of the slice are read.
+// A checkpoint that is opened once: config and index are parsed by Open, the header of a shard when it is
+// first needed. Tensors are read from the files each time, none of which stays open.
+class Checkpoint {
+ public:
+  // `directory` is already resolved. A file that is a symbolic link must lead to a file in the directory
+  // or in one of `roots`.
+  static absl::StatusOr<std::shared_ptr<const Checkpoint>> Open(
+      const std::filesystem::path& directory, const std::vector<std::filesystem::path>& roots = {});
+  ~Checkpoint();
+  Checkpoint(const Checkpoint&) = delete;
+  Checkpoint& operator=(const Checkpoint&) = delete;
+
+  // Names of the quantized modules, sorted; of all linears where none is quantized.
+  absl::StatusOr<std::vector<std::string>> ListModules() const;
+
+  // Reads `module`, put together from its parts where it has no tensors itself (composite.h); an
+  // unquantized linear comes as its 16- or 32-bit weights. Of experts that are stored one by one only
+  // those of the slice are read.
+  absl::StatusOr<CheckpointLayer> ReadLayer(const std::string& module,
+                                            const ProgressFunction& progress = nullptr,
+                                            const SliceRequest& slice = {}) const;
+
+  const CheckpointFiles& files() const { return *files_; }
+
+ private:
+  explicit Checkpoint(std::unique_ptr<const CheckpointFiles> files);
+
+  const std::unique_ptr<const CheckpointFiles> files_;
+};
+
+// The same of a checkpoint that is opened for this call: for one module, or one list.
 absl::StatusOr<CheckpointLayer> ReadLayer(const std::filesystem::path& directory,
                                           const std::string& module,
                                           const ProgressFunction& progress = nullptr,
                                           const std::vector<std::filesystem::path>& roots = {},
                                           const SliceRequest& slice = {});
-
-// Names of the quantized modules in the checkpoint, sorted.
 absl::StatusOr<std::vector<std::string>> ListModules(
     const std::filesystem::path& directory, const std::vector<std::filesystem::path>& roots = {});
 

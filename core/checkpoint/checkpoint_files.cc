@@ -1,5 +1,7 @@
 #include "core/checkpoint/checkpoint_files.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <system_error>
 #include <utility>
@@ -42,6 +44,9 @@ absl::StatusOr<J> CheckpointFiles::ReadJson(const std::string& name) const {
     return BadCheckpoint(absl::StrCat(name, ": cannot be read, or is larger than ", kLargestJson));
   }
   std::ifstream stream(path, std::ios::binary);
+  if (!stream.is_open()) {
+    return BadCheckpoint(absl::StrCat(name, ": cannot be opened: ", std::strerror(errno)));
+  }
   std::string text(size, '\0');
   stream.read(text.data(), static_cast<std::streamsize>(size));
   if (static_cast<uintmax_t>(stream.gcount()) != size) {
@@ -71,15 +76,15 @@ absl::StatusOr<std::unique_ptr<CheckpointFiles>> CheckpointFiles::Open(
   return files;
 }
 
-absl::StatusOr<const SafetensorsFile*> CheckpointFiles::Shard(const std::string& name) {
-  const auto found = shards_.find(name);
-  if (found != shards_.end()) return found->second.get();
+absl::StatusOr<const SafetensorsFile*> CheckpointFiles::Shard(const std::string& name) const {
+  LazyShard& shard = *shards_.at(name);
+  MutexLock lock(shard.mutex);
+  if (shard.file != nullptr) return shard.file.get();
   GEMMD_ASSIGN_OR_RETURN(const bool exists, Exists(name));
   if (!exists) return BadCheckpoint(absl::StrCat("shard ", name, " of the index does not exist"));
   GEMMD_ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(name));
-  auto shard = SafetensorsFile::Open(path, name);
-  if (!shard.ok()) return shard.status();
-  return shards_.emplace(name, *std::move(shard)).first->second.get();
+  GEMMD_ASSIGN_OR_RETURN(shard.file, SafetensorsFile::Open(path, name));
+  return shard.file.get();
 }
 
 absl::Status CheckpointFiles::ReadConfig() {
@@ -136,7 +141,8 @@ absl::Status CheckpointFiles::ReadIndex() {
       return NotFound(absl::StrCat("\"", directory_.string(), "\" holds neither ", kSingleFile,
                                    " nor ", kIndexFile));
     }
-    GEMMD_ASSIGN_OR_RETURN(const SafetensorsFile* file, Shard(kSingleFile));
+    shards_.emplace(kSingleFile, std::make_unique<LazyShard>());
+    GEMMD_ASSIGN_OR_RETURN(const SafetensorsFile* const file, Shard(kSingleFile));
     for (const auto& [name, tensor] : file->tensors()) index_.emplace(name, kSingleFile);
     return absl::OkStatus();
   }
@@ -150,7 +156,9 @@ absl::Status CheckpointFiles::ReadIndex() {
       return BadCheckpoint(absl::StrCat(kIndexFile, ": tensor ", tensor,
                                         ": expected the name of a file in the same directory"));
     }
-    index_.emplace(tensor, shard.get<std::string>());
+    const auto& name = shard.get_ref<const std::string&>();
+    index_.emplace(tensor, name);
+    if (auto& slot = shards_[name]; slot == nullptr) slot = std::make_unique<LazyShard>();
   }
   return absl::OkStatus();
 }

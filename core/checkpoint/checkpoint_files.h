@@ -4,7 +4,7 @@
 //         model.safetensors, or model.safetensors.index.json and its shards.
 // Errors  NotFound CHECKPOINT_NOT_FOUND; InvalidArgument BAD_CHECKPOINT; PermissionDenied
 //         PATH_NOT_ALLOWED for a file whose symbolic links lead out of the directory and the roots.
-// Threads Not thread-safe: shards are opened on first use.
+// Threads Thread-safe; a shard's header is read once, on first use.
 #ifndef GEMMD_CORE_CHECKPOINT_CHECKPOINT_FILES_H_
 #define GEMMD_CORE_CHECKPOINT_CHECKPOINT_FILES_H_
 
@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "core/checkpoint/json.h"
 #include "core/checkpoint/safetensors.h"
+#include "kernels/base/mutex.h"
 
 namespace gemmd {
 
@@ -29,10 +30,15 @@ class CheckpointFiles {
   const Json& quantization_config() const { return quantization_config_; }
   // Tensor name -> file name, for every tensor of the checkpoint.
   const std::map<std::string, std::string>& index() const { return index_; }
-  // The opened shard `name`.
-  absl::StatusOr<const SafetensorsFile*> Shard(const std::string& name);
+  // The shard `name` of the index, with its header. An error is not remembered.
+  absl::StatusOr<const SafetensorsFile*> Shard(const std::string& name) const;
 
  private:
+  struct LazyShard {
+    Mutex mutex;
+    std::unique_ptr<const SafetensorsFile> file ABSL_GUARDED_BY(mutex);
+  };
+
   CheckpointFiles(std::filesystem::path directory, std::vector<std::filesystem::path> roots)
       : directory_(std::move(directory)), roots_(std::move(roots)) {}
 
@@ -48,7 +54,7 @@ class CheckpointFiles {
   std::vector<std::filesystem::path> roots_;
   Json quantization_config_;
   std::map<std::string, std::string> index_;
-  std::map<std::string, std::unique_ptr<SafetensorsFile>> shards_;
+  std::map<std::string, std::unique_ptr<LazyShard>> shards_;  // those of the index
 };
 
 }  // namespace gemmd

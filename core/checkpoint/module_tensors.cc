@@ -55,7 +55,8 @@ std::string Expectation(const std::vector<std::string>& dtypes, const std::vecto
 
 }  // namespace
 
-absl::StatusOr<ModuleTensors> ModuleTensors::Open(CheckpointFiles& files, const std::string& module,
+absl::StatusOr<ModuleTensors> ModuleTensors::Open(const CheckpointFiles& files,
+                                                  const std::string& module,
                                                   ProgressFunction progress) {
   ModuleTensors tensors(module, std::move(progress));
   std::map<std::string, std::string> names;  // key -> name
@@ -92,7 +93,7 @@ ModuleTensors ModuleTensors::FromMemory(const std::string& module, const std::st
   return out;
 }
 
-absl::Status ModuleTensors::Add(CheckpointFiles& files, const std::string& name,
+absl::Status ModuleTensors::Add(const CheckpointFiles& files, const std::string& name,
                                 const std::string& shard, const std::string& key) {
   const auto file = files.Shard(shard);
   if (!file.ok()) return Annotate(file.status(), absl::StrCat("module ", module_));

@@ -39,7 +39,7 @@ struct TensorData {
 class ModuleTensors {
  public:
   // NotFound MODULE_NOT_FOUND when no tensor belongs to `module`.
-  static absl::StatusOr<ModuleTensors> Open(CheckpointFiles& files, const std::string& module,
+  static absl::StatusOr<ModuleTensors> Open(const CheckpointFiles& files, const std::string& module,
                                             ProgressFunction progress);
 
   // A module of tensors in memory by key, as if they were in file `file` ("shard 3 of ..."): what a reader
@@ -79,7 +79,7 @@ class ModuleTensors {
 
   ModuleTensors(std::string module, ProgressFunction progress)
       : module_(std::move(module)), progress_(std::move(progress)) {}
-  absl::Status Add(CheckpointFiles& files, const std::string& name, const std::string& shard,
+  absl::Status Add(const CheckpointFiles& files, const std::string& name, const std::string& shard,
                    const std::string& key);
   absl::Status RejectUnindexed(const CheckpointFiles& files) const;
   absl::StatusOr<TensorData> Load(Entry& entry);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -157,32 +158,76 @@ absl::StatusOr<TensorMap> ParseSafetensorsHeader(absl::string_view start, uint64
   return tensors;
 }
 
-absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(
-    const std::filesystem::path& path, const std::string& name) {
-  // O_NONBLOCK: opening a FIFO must not wait for a writer.
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (descriptor < 0) {
+// The open file, for as long as something is read from it.
+class SafetensorsFile::Descriptor {
+ public:
+  static absl::StatusOr<Descriptor> Open(const std::filesystem::path& path,
+                                         const std::string& name) {
+    // O_NONBLOCK: opening a FIFO must not wait for a writer.
+    Descriptor file(name, open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    if (file.fd_ >= 0) return file;
     return BadCheckpoint(absl::StrCat(name, ": cannot be opened: ", std::strerror(errno)));
   }
-  std::unique_ptr<SafetensorsFile> file(new SafetensorsFile(name, descriptor));
-  struct stat status;
-  if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
-    return BadCheckpoint(absl::StrCat(name, ": not a regular file"));
+  Descriptor(Descriptor&& other) noexcept
+      : name_(std::move(other.name_)), fd_(std::exchange(other.fd_, -1)) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
   }
-  const uint64_t size = status.st_size;
+
+  absl::StatusOr<Version> Stat() const {
+    struct stat status;
+    if (fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
+      return BadCheckpoint(absl::StrCat(name_, ": not a regular file"));
+    }
+    return Version{status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec,
+                   status.st_ctim.tv_sec, status.st_ctim.tv_nsec};
+  }
+
+  absl::Status CheckUnchanged(const Version& since) const {
+    GEMMD_ASSIGN_OR_RETURN(const Version now, Stat());
+    if (now == since) return absl::OkStatus();
+    return BadCheckpoint(absl::StrCat(name_, ": changed since its header was read"));
+  }
+
+  absl::Status ReadAt(uint64_t offset, char* destination, uint64_t size) const {
+    while (size > 0) {
+      const ssize_t got = pread(fd_, destination, size, static_cast<off_t>(offset));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) {
+        return BadCheckpoint(absl::StrCat(name_, ": read failed: ", std::strerror(errno)));
+      }
+      if (got == 0) return BadCheckpoint(absl::StrCat(name_, ": became shorter while it was read"));
+      destination += got;
+      offset += got;
+      size -= got;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  Descriptor(std::string name, int fd) : name_(std::move(name)), fd_(fd) {}
+
+  std::string name_;
+  int fd_;
+};
+
+absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(
+    const std::filesystem::path& path, const std::string& name) {
+  std::unique_ptr<SafetensorsFile> file(new SafetensorsFile(path, name));
+  GEMMD_ASSIGN_OR_RETURN(const Descriptor descriptor, Descriptor::Open(path, name));
+  GEMMD_ASSIGN_OR_RETURN(file->version_, descriptor.Stat());
+  const auto size = static_cast<uint64_t>(file->version_[0]);
   std::string start(std::min(size, kLengthBytes), '\0');
-  GEMMD_RETURN_IF_ERROR(file->ReadAt(0, start.data(), start.size()));
+  GEMMD_RETURN_IF_ERROR(descriptor.ReadAt(0, start.data(), start.size()));
   const auto length = HeaderLength(start, size);
   if (!length.ok()) return Annotate(length.status(), name);
   start.resize(kLengthBytes + *length);
-  GEMMD_RETURN_IF_ERROR(file->ReadAt(kLengthBytes, start.data() + kLengthBytes, *length));
+  GEMMD_RETURN_IF_ERROR(descriptor.ReadAt(kLengthBytes, start.data() + kLengthBytes, *length));
   auto tensors = ParseSafetensorsHeader(start, size);
   if (!tensors.ok()) return Annotate(tensors.status(), name);
   file->tensors_ = *std::move(tensors);
   return file;
 }
-
-SafetensorsFile::~SafetensorsFile() { close(descriptor_); }
 
 const TensorInfo* SafetensorsFile::Find(const std::string& tensor) const {
   const auto found = tensors_.find(tensor);
@@ -191,29 +236,20 @@ const TensorInfo* SafetensorsFile::Find(const std::string& tensor) const {
 
 absl::StatusOr<Buffer> SafetensorsFile::Read(const TensorInfo& tensor,
                                              const std::function<bool(uint64_t)>& on_bytes) const {
+  GEMMD_ASSIGN_OR_RETURN(const Descriptor descriptor, Descriptor::Open(path_, name_));
+  GEMMD_RETURN_IF_ERROR(descriptor.CheckUnchanged(version_));
   Buffer bytes(tensor.bytes);
   for (uint64_t done = 0; done < tensor.bytes;) {
     const uint64_t part = std::min(kReadPart, tensor.bytes - done);
-    GEMMD_RETURN_IF_ERROR(
-        ReadAt(tensor.offset + done, reinterpret_cast<char*>(bytes.data()) + done, part));
+    GEMMD_RETURN_IF_ERROR(descriptor.ReadAt(tensor.offset + done,
+                                            reinterpret_cast<char*>(bytes.data()) + done, part));
     done += part;
     if (on_bytes != nullptr && !on_bytes(part))
       return absl::CancelledError("loading was cancelled");
   }
+  // Half of it may be older than the other half.
+  GEMMD_RETURN_IF_ERROR(descriptor.CheckUnchanged(version_));
   return bytes;
-}
-
-absl::Status SafetensorsFile::ReadAt(uint64_t offset, char* destination, uint64_t size) const {
-  while (size > 0) {
-    const ssize_t got = pread(descriptor_, destination, size, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return BadCheckpoint(absl::StrCat(name_, ": read failed: ", std::strerror(errno)));
-    if (got == 0) return BadCheckpoint(absl::StrCat(name_, ": became shorter while it was read"));
-    destination += got;
-    offset += got;
-    size -= got;
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace gemmd

@@ -3,11 +3,14 @@
 //         data_offsets), then the tensors' bytes without gaps.
 // Errors  InvalidArgument BAD_CHECKPOINT naming file and tensor.
 // Threads A SafetensorsFile is immutable; its methods are thread-safe.
-// Why     pread, not mmap: a mapped file that somebody truncates kills the process with SIGBUS.
+// Why     pread, not mmap: a mapped file that somebody truncates kills the process with SIGBUS. The file is
+//         open while bytes are read only: one with hundreds of shards may be kept for long, and what is
+//         deleted must give its disk space back.
 // Source  https://github.com/huggingface/safetensors#format
 #ifndef GEMMD_CORE_CHECKPOINT_SAFETENSORS_H_
 #define GEMMD_CORE_CHECKPOINT_SAFETENSORS_H_
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -41,29 +44,30 @@ absl::StatusOr<TensorMap> ParseSafetensorsHeader(absl::string_view start, uint64
 
 class SafetensorsFile {
  public:
-  // `path` must be free of symbolic links; `name` is the one errors show.
+  // Reads the header. `path` must be free of symbolic links; `name` is the one errors show.
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(const std::filesystem::path& path,
                                                                const std::string& name);
-  ~SafetensorsFile();
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
-
   const std::string& name() const { return name_; }
   const TensorMap& tensors() const { return tensors_; }
   const TensorInfo* Find(const std::string& tensor) const;
 
-  // The bytes of one of this file's tensors. `on_bytes` (may be null) is called with the number of
-  // bytes of each part read, and returns false to cancel.
+  // The bytes of one of this file's tensors; an error when the file changed since its header was read.
+  // `on_bytes` (may be null) is called with the number of bytes of each part read, and returns false to
+  // cancel.
   absl::StatusOr<Buffer> Read(const TensorInfo& tensor,
                               const std::function<bool(uint64_t)>& on_bytes = nullptr) const;
 
  private:
-  SafetensorsFile(std::string name, int descriptor)
-      : name_(std::move(name)), descriptor_(descriptor) {}
-  absl::Status ReadAt(uint64_t offset, char* destination, uint64_t size) const;
+  // Size and times. Not the inode: some network file systems number a file anew each time it is opened.
+  using Version = std::array<int64_t, 5>;
+  class Descriptor;
 
+  SafetensorsFile(std::filesystem::path path, std::string name)
+      : path_(std::move(path)), name_(std::move(name)) {}
+
+  std::filesystem::path path_;
   std::string name_;
-  int descriptor_;
+  Version version_{};  // when the header was read
   TensorMap tensors_;
 };
 

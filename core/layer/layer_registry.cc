@@ -46,7 +46,7 @@ void LayerRegistry::RemoveSession(uint64_t session_id) {
     MutexLock lock(mutex_);
     const auto holder = holders_.find(session_id);
     if (holder == holders_.end()) return;
-    for (const uint64_t id : holder->second.ids) {
+    for (const auto& [id, names] : holder->second.layers) {
       const std::shared_ptr<Layer> layer = layers_.at(id);
       layer->sessions.erase(session_id);
       if (layer->sessions.empty()) Drop(layer);
@@ -77,10 +77,10 @@ absl::Status LayerRegistry::Release(uint64_t session_id, uint64_t layer_id) {
   if (absl::IsNotFound(layer.status())) return absl::OkStatus();
   if (!layer.ok()) return layer.status();
   Holder& holder = holders_.at(session_id);
-  holder.ids.erase(layer_id);
-  for (auto name = holder.names.begin(); name != holder.names.end();) {
-    name = name->second == layer_id ? holder.names.erase(name) : std::next(name);
-  }
+  const auto held = holder.layers.find(layer_id);
+  const std::string& device = (*layer)->device->description().id;
+  for (const std::string& name : held->second) holder.names.erase({device, name});
+  holder.layers.erase(held);
   (*layer)->sessions.erase(session_id);
   if ((*layer)->sessions.empty()) Drop(*layer);
   return absl::OkStatus();
@@ -131,8 +131,9 @@ LayerInfo LayerRegistry::InfoFor(const Layer& layer, uint64_t session_id) const 
   info.specialised = layer.loaded->specialised();
   const auto holder = holders_.find(session_id);
   if (holder == holders_.end()) return info;
-  for (const auto& [place, id] : holder->second.names) {
-    if (id == layer.id) info.name = place.second;
+  const auto held = holder->second.layers.find(layer.id);
+  if (held != holder->second.layers.end() && !held->second.empty()) {
+    info.name = *held->second.rbegin();
   }
   return info;
 }
@@ -142,7 +143,7 @@ std::vector<LayerInfo> LayerRegistry::List(uint64_t session_id) const {
   MutexLock lock(mutex_);
   const auto holder = holders_.find(session_id);
   if (holder == holders_.end()) return infos;
-  for (const uint64_t id : holder->second.ids) {
+  for (const auto& [id, names] : holder->second.layers) {
     infos.push_back(InfoFor(*layers_.at(id), session_id));
   }
   return infos;
@@ -179,7 +180,7 @@ LayerRegistry::Totals LayerRegistry::totals() const {
 int LayerRegistry::LayersOf(uint64_t session_id) const {
   MutexLock lock(mutex_);
   const auto holder = holders_.find(session_id);
-  return holder == holders_.end() ? 0 : static_cast<int>(holder->second.ids.size());
+  return holder == holders_.end() ? 0 : static_cast<int>(holder->second.layers.size());
 }
 
 absl::StatusOr<LayerInfo> LayerRegistry::Attach(const std::shared_ptr<Layer>& layer,
@@ -195,12 +196,15 @@ absl::StatusOr<LayerInfo> LayerRegistry::Attach(const std::shared_ptr<Layer>& la
                               "' for another layer of ", place.first, ": release that one first"));
   }
   const int limit = options_.layers_per_session;
-  if (holder.ids.count(layer->id) == 0 && static_cast<int>(holder.ids.size()) >= limit) {
+  if (holder.layers.count(layer->id) == 0 && static_cast<int>(holder.layers.size()) >= limit) {
     return Error(absl::StatusCode::kResourceExhausted, "QUOTA",
                  absl::StrCat("the session holds ", limit, " layers, which is the limit"));
   }
-  holder.ids.insert(layer->id);
-  if (!registration.name.empty()) holder.names[place] = layer->id;
+  std::set<std::string>& names = holder.layers[layer->id];
+  if (!registration.name.empty()) {
+    names.insert(registration.name);
+    holder.names[place] = layer->id;
+  }
   layer->sessions.insert(registration.session_id);
   LayerInfo info = InfoFor(*layer, registration.session_id);
   info.name = registration.name;

@@ -93,7 +93,7 @@ class LayerRegistry {
   struct Load;
   struct Holder {
     std::map<std::pair<std::string, std::string>, uint64_t> names;  // (device, name) -> layer
-    std::set<uint64_t> ids;
+    std::map<uint64_t, std::set<std::string>> layers;               // each with its names
   };
   using Registrations = std::vector<std::shared_ptr<LayerRegistration>>;
   // What a registration gets once the lock is released.

@@ -93,11 +93,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t config_size = std::min<size_t>(length, size);
   workspace.Write("config.json", data, config_size);
   workspace.Write("model.safetensors", data + config_size, size - config_size);
-  const auto modules = gemmd::ListModules(workspace.path());
+  const auto checkpoint = gemmd::Checkpoint::Open(workspace.path());
+  if (!checkpoint.ok()) return 0;
+  const auto modules = (*checkpoint)->ListModules();
   if (!modules.ok()) return 0;
   constexpr gemmd::AxisSlice kSecondHalf{.rank = 1, .size = 2, .range = {}};
   for (size_t i = 0; i < std::min<size_t>(modules->size(), 4); ++i) {
-    const auto layer = gemmd::ReadLayer(workspace.path(), (*modules)[i]);
+    const auto layer = (*checkpoint)->ReadLayer((*modules)[i]);
     if (!layer.ok()) continue;
     Check(layer->tensor);
     const auto part = gemmd::Slice(layer->tensor,
@@ -106,7 +108,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   if (modules->empty()) return 0;
   for (const std::string& name : Composites(modules->front())) {
-    const auto layer = gemmd::ReadLayer(workspace.path(), name);
+    const auto layer = (*checkpoint)->ReadLayer(name);
     if (layer.ok()) Check(layer->tensor);
   }
   return 0;

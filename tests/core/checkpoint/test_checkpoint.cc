@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -63,6 +65,20 @@ void WriteFile(const std::filesystem::path& file, const std::string& content) {
   std::ofstream stream(file, std::ios::binary);
   stream.write(content.data(), static_cast<std::streamsize>(content.size()));
   EXPECT_TRUE(stream) << file;
+}
+
+void MakeNewer(const std::filesystem::path& file) {
+  static std::atomic<int> count{0};
+  std::filesystem::last_write_time(
+      file, std::filesystem::file_time_type::clock::now() + std::chrono::seconds(++count));
+}
+
+RawTensors PlainLinears(const std::vector<std::string>& modules, char value) {
+  RawTensors tensors;
+  for (const std::string& module : modules) {
+    tensors[module + ".weight"] = {"BF16", {2, 4}, std::string(16, value)};
+  }
+  return tensors;
 }
 
 nlohmann::json LoadJson(const std::filesystem::path& file) {

@@ -24,6 +24,11 @@ std::string SafetensorsBytes(const std::string& header, const std::string& data)
 std::string SafetensorsBytes(uint64_t length, const std::string& header, const std::string& data);
 
 void WriteFile(const std::filesystem::path& file, const std::string& content);
+// Gives the file a time of its own, in the future: two versions of one size may have been written within
+// one tick of the clock.
+void MakeNewer(const std::filesystem::path& file);
+// Plain linears [2, 4] of BF16, each element of `value` (a pattern of one byte).
+RawTensors PlainLinears(const std::vector<std::string>& modules, char value);
 nlohmann::json LoadJson(const std::filesystem::path& file);
 std::filesystem::path CaseDirectory(const std::string& name);
 

@@ -184,6 +184,18 @@ TEST_F(LayerRegistryTest, ANameMeansOneContentPerSession) {
   EXPECT_TRUE(Register(1, "", 8).ok()) << "no name, no conflict";
 }
 
+TEST_F(LayerRegistryTest, ReleasingALayerFreesAllItsNames) {
+  const uint64_t id = Register(1, "a", 5).value().layer_id;
+  EXPECT_EQ(Register(1, "b", 5)->name, "b");
+  ASSERT_TRUE(Register(1, "c", 6).ok());
+  EXPECT_EQ(Register(1, "", 5)->name, "");
+  EXPECT_EQ(registry.Info(1, id)->name, "b") << "the last in the alphabet";
+  ASSERT_TRUE(registry.Release(1, id).ok());
+  EXPECT_TRUE(Register(1, "a", 7).ok());
+  EXPECT_TRUE(Register(1, "b", 8).ok());
+  EXPECT_EQ(ReasonOf(Register(1, "c", 9).status()), "LAYER_CONFLICT") << "the other layer's name";
+}
+
 TEST_F(LayerRegistryTest, BoundsTheLayersOfASession) {
   for (uint64_t seed = 0; seed < 3; ++seed) ASSERT_TRUE(Register(1, "", seed).ok());
   EXPECT_EQ(ReasonOf(Register(1, "", 3).status()), "QUOTA");

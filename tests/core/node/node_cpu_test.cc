@@ -13,6 +13,7 @@
 #include "core/exec/cpu_numbers.h"
 #include "core/quant/activations.h"
 #include "core/quant/reference.h"
+#include "tests/core/checkpoint/test_checkpoint.h"
 #include "tests/core/node/node_fixture.h"
 
 namespace gemmd {
@@ -164,6 +165,45 @@ TEST_F(NodeCpuTest, TwoProcessesShareOneCopyOfAFile) {
   EXPECT_EQ(first->layer_id, second->layer_id);
   EXPECT_EQ(second->references, 2);
   EXPECT_EQ(node->Status().devices[0].weights_bytes, first->bytes);
+}
+
+// Between two registrations somebody writes a file of the checkpoint anew.
+TEST_F(NodeCpuTest, ACheckpointThatChangedIsReadAnew) {
+  TemporaryDirectory directory;
+  NodeOptions options;
+  options.checkpoint_roots = {directory.path()};
+  std::vector<std::unique_ptr<Device>> devices;
+  devices.push_back(CreateCpuDevice({2}));
+  node = std::make_unique<Node>(std::move(options), std::move(devices), nullptr);
+  session = node->OpenSession({"test", getpid(), getuid(), "socket"}).value();
+  const auto digest = [&] {
+    Outcome<LayerInfo> outcome;
+    node->RegisterLayer(session, {"", "", CheckpointSource{directory.path(), "a"}}, nullptr,
+                        [&](absl::StatusOr<LayerInfo> info) { outcome.Set(std::move(info)); });
+    const auto info = outcome.Wait();
+    return info.ok() ? info->digest : ReasonOf(info.status());
+  };
+  const auto write = [&](const std::string& config, const RawTensors& tensors) {
+    WriteFile(directory.path() / "config.json", config);
+    WriteTensors(directory.path() / "model.safetensors", tensors);
+    for (const char* file : {"config.json", "model.safetensors"}) {
+      MakeNewer(directory.path() / file);
+    }
+    const auto read = ReadLayer(directory.path(), "a");
+    return read.ok() ? Digest(read->tensor) : ReasonOf(read.status());
+  };
+  const std::string first = write("{}", PlainLinears({"a"}, 1));
+  EXPECT_EQ(digest(), first);
+  EXPECT_EQ(digest(), first);
+  const std::string second = write("{}", PlainLinears({"a"}, 2));
+  EXPECT_NE(second, first);
+  EXPECT_EQ(digest(), second);
+  EXPECT_EQ(
+      write(R"({"quantization_config": {"quant_method": "unheard of"}})", PlainLinears({"a"}, 2)),
+      "UNSUPPORTED_FORMAT");
+  EXPECT_EQ(digest(), "UNSUPPORTED_FORMAT");
+  const std::string last = write("{}", PlainLinears({"a", "b"}, 3));
+  EXPECT_EQ(digest(), last);
 }
 
 TEST_F(NodeCpuTest, ARunningRequestEndsWithItsDeadlineItsClientOrItsSession) {

@@ -54,8 +54,19 @@ absl::StatusOr<ExportFile> ExportFile::Create(const std::string& path, bool repl
     return BadArgument(absl::StrCat("'", path, "' is a folder; the name of a file is needed"));
   }
   if (std::filesystem::exists(status) && !replace) return Exists(path);
-  const std::string part = absl::StrCat(path, ".part-", getpid());
-  const int descriptor = open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  const std::filesystem::file_status named = std::filesystem::symlink_status(path, error);
+  if (std::filesystem::exists(named) && !std::filesystem::is_regular_file(named)) {
+    return BadArgument(absl::StrCat("'", path, "' is no regular file; it is not replaced"));
+  }
+  // One that was killed may have left a part of the same name.
+  constexpr int kNames = 100;
+  std::string part;
+  int descriptor = -1;
+  for (int i = 0; descriptor < 0 && i < kNames; ++i) {
+    part = absl::StrCat(path, ".part-", getpid(), i == 0 ? "" : absl::StrCat("-", i));
+    descriptor = open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor < 0 && errno != EEXIST) break;
+  }
   if (descriptor < 0) return Refused(part, "cannot be created");
   return ExportFile(path, part, replace, descriptor);
 }

@@ -66,6 +66,10 @@ DeviceSupport OnArchitecture(const QuantSpec& spec, const LayerShape& shape,
   support.kernels =
       support.specialised.empty() ? KernelFamily::kGeneric : KernelFamily::kSpecialised;
   support.why = programs->why_not_packed;
+  // Wider x is made 8-bit x first.
+  for (const QuantizeProgram& quantize : programs->quantize) {
+    support.specialised.push_back(NameOf(quantize.launch.x_type));
+  }
   return support;
 }
 

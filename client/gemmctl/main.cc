@@ -1,6 +1,13 @@
+#include <cstdio>
+#include <string>
+#include <vector>
+
 #include "client/gemmctl/command.h"
 
 int main(int argc, char** argv) {
-  return gemmd::gemmctl::RunGemmctl(std::vector<std::string>(argv + 1, argv + argc), stdout,
-                                    stderr);
+  const int code =
+      gemmd::gemmctl::RunGemmctl(std::vector<std::string>(argv + 1, argv + argc), stdout, stderr);
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  std::fputs("gemmctl: the output could not be written\n", stderr);
+  return code == 0 ? 1 : code;
 }

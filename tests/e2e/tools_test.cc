@@ -1,5 +1,6 @@
 // The programs people call, against a real daemon: gemmctl and the Python client without our
 // library.
+#include <signal.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
@@ -78,6 +79,20 @@ TEST_F(ToolsTest, GemmctlLooksAtEverything) {
 TEST_F(ToolsTest, GemmctlNamesWhatTheDaemonRefused) {
   EXPECT_EQ(Gemmctl({"register", Checkpoints() + "/awq_gemm_g128", "no.such.module"}).code, 1);
   EXPECT_EQ(Gemmctl({"register", "/etc", "m"}).code, 77);
+}
+
+TEST_F(ToolsTest, GemmctlWaitsForADaemonThatPauses) {
+  daemon_->Signal(SIGSTOP);
+  auto tool = Start({Program("gemmctl"), "--socket", socket(), "status"});
+  absl::SleepFor(absl::Milliseconds(600));
+  daemon_->Signal(SIGCONT);
+  EXPECT_EQ(tool->Wait(absl::Minutes(1)), 0);
+}
+
+TEST_F(ToolsTest, GemmctlSaysThatItsOutputWasLost) {
+  const std::string command =
+      absl::StrCat(Program("gemmctl"), " --socket ", socket(), " layers > /dev/full");
+  EXPECT_EQ(Start({"/bin/sh", "-c", command})->Wait(absl::Minutes(1)), 1);
 }
 
 TEST_F(ToolsTest, TheExampleOfTheClientsReadmeRuns) {

@@ -1,6 +1,7 @@
 // gemmctl export: what it wrote is read back and compared bit for bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -240,6 +241,23 @@ TEST_F(ExportTest, ReplacesAFileOnlyWhenTold) {
   EXPECT_EQ(Export(CaseDirectory(kGptq), kDown, {"--force"}).code, kDone);
   EXPECT_NE(Content(path()), "precious");
   EXPECT_EQ(FilesInFolder(), 1u);
+}
+
+TEST_F(ExportTest, ReplacesNothingButFiles) {
+  const std::filesystem::path target = path().string() + ".target";
+  WriteFile(target, "precious");
+  std::filesystem::create_symlink(target, path());
+  const ToolRun refused = Export(CaseDirectory(kGptq), kDown, {"--force"});
+  EXPECT_EQ(refused.code, kUsage);
+  EXPECT_THAT(refused.err, HasSubstr("no regular file"));
+  EXPECT_TRUE(std::filesystem::is_symlink(path()));
+  EXPECT_EQ(Content(target), "precious");
+}
+
+TEST_F(ExportTest, APartThatWasLeftBehindIsNoHindrance) {
+  WriteFile(path().string() + ".part-" + std::to_string(getpid()), "of one that was killed");
+  EXPECT_EQ(Export(CaseDirectory(kGptq), kDown).code, kDone);
+  EXPECT_EQ(FilesInFolder(), 2u) << "it stays";
 }
 
 TEST_F(ExportTest, AFailureLeavesTheOldFileAndNothingElse) {

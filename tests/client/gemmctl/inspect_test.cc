@@ -102,6 +102,12 @@ TEST(InspectTest, SaysWhichDevicesRunALayerAndWithWhichTypes) {
               testing::Contains("float8_e4m3"));
 }
 
+TEST(InspectTest, WideActivationsOfLayersThatQuantizeThemAreServedByTheirKernelsToo) {
+  const json hopper = DeviceOf(Inspect(CaseDirectory("ct_int8_channel_sym")).report, "sm_90a");
+  EXPECT_THAT(hopper["specialised"].get<std::vector<std::string>>(),
+              testing::UnorderedElementsAre("int8", "bfloat16", "float16", "float32"));
+}
+
 TEST(InspectTest, ExpertsAreOfferedWideActivationsOnly) {
   const json report = Inspect(CaseDirectory("gptoss_mxfp4_hf")).report;
   EXPECT_THAT(DeviceOf(report, "sm_80")["activations"].get<std::vector<std::string>>(),

@@ -71,8 +71,8 @@ absl::StatusOr<v1::LayerSlice> SliceOf(const Arguments& arguments) {
       {"columns", &v1::LayerSlice::mutable_columns},
       {"experts", &v1::LayerSlice::mutable_experts}};
   for (const auto& [option, axis] : axes) {
+    if (!arguments.Has(option)) continue;
     const std::string text = arguments.Text(option);
-    if (text.empty()) continue;
     GEMMD_ASSIGN_OR_RETURN(*(slice.*axis)(), AxisOf(option, text));
   }
   const std::string parts = arguments.Text("row-parts");

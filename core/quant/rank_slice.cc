@@ -1,5 +1,6 @@
 #include "core/quant/rank_slice.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,11 +21,13 @@ bool Divides(int64_t size, int64_t extent, int64_t unit) {
 
 // "1, 2, 4": the numbers of ranks that cut `extent` into parts that are multiples of `unit`.
 std::string LegalSizes(int64_t extent, int64_t unit) {
-  constexpr int64_t kMostRanks = 1024;
+  constexpr int64_t kMostRanks = 65536;
   constexpr size_t kMostNamed = 16;
   std::vector<int64_t> legal = {1};
-  for (int64_t size = 2; size <= kMostRanks && legal.size() < kMostNamed; ++size) {
-    if (Divides(size, extent, unit)) legal.push_back(size);
+  for (int64_t size = 2; size <= std::min(extent, kMostRanks); ++size) {
+    if (!Divides(size, extent, unit)) continue;
+    if (legal.size() == kMostNamed) return absl::StrCat(absl::StrJoin(legal, ", "), " and more");
+    legal.push_back(size);
   }
   return absl::StrJoin(legal, ", ");
 }
@@ -121,7 +124,7 @@ absl::StatusOr<StandardTensor> Slice(const StandardTensor& whole, const SliceReq
   LayerSlice slice;
   GEMMD_ASSIGN_OR_RETURN(slice.experts, PartOf("experts", request.experts, experts));
   GEMMD_ASSIGN_OR_RETURN(slice.columns, PartOf("columns", request.columns, k, ColumnUnit(whole)));
-  const bool by_rank = request.rows.size > 1;
+  const bool by_rank = request.rows.size > 0;
   if (by_rank && !request.row_parts.empty()) return SliceParts(whole, request, slice);
   const int64_t row_unit = whole.gate_up_interleaved ? 2 : 1;
   GEMMD_ASSIGN_OR_RETURN(slice.rows, PartOf("rows", request.rows, n, row_unit));

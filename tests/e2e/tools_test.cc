@@ -79,6 +79,7 @@ TEST_F(ToolsTest, GemmctlLooksAtEverything) {
 TEST_F(ToolsTest, GemmctlNamesWhatTheDaemonRefused) {
   EXPECT_EQ(Gemmctl({"register", Checkpoints() + "/awq_gemm_g128", "no.such.module"}).code, 1);
   EXPECT_EQ(Gemmctl({"register", "/etc", "m"}).code, 77);
+  EXPECT_EQ(Gemmctl(With(LayerWords("register"), {"--rows", ""})).code, 2) << "an unset variable";
 }
 
 TEST_F(ToolsTest, GemmctlWaitsForADaemonThatPauses) {

@@ -47,6 +47,8 @@ TEST(PartOfTest, NamesTheNumbersOfRanksThatWouldDo) {
   const auto cut = PartOf("columns", Rank(1, 4), 256, 128);
   EXPECT_EQ(ReasonOf(cut.status()), "SLICE_CUTS_GROUP");
   EXPECT_THAT(MessageOf(cut.status()), ::testing::EndsWith("legal numbers of ranks are 1, 2"));
+  EXPECT_THAT(MessageOf(PartOf("rows", Rank(0, 11), 5040).status()),
+              ::testing::EndsWith("15, 16, 18, 20 and more"));
   // One part needs no whole groups.
   EXPECT_TRUE(PartOf("columns", Rank(0, 1), 250, 128).ok());
 }
@@ -92,6 +94,8 @@ TEST(RankSliceTest, RefusesPartsThatDoNotFitTheLayer) {
   EXPECT_THAT(MessageOf(with({{12, 1}, {12, 3}})), HasSubstr("a divisor of the 4 ranks"));
   EXPECT_THAT(MessageOf(with({{12, 1}, {12, 0}})), HasSubstr("a divisor of the 4 ranks"));
   EXPECT_THAT(MessageOf(with({{18, 1}, {6, 1}})), HasSubstr("legal numbers of ranks are 1, 2, 3"));
+  const SliceRequest alone{{}, Rank(0, 1), {}, {{12, 1}, {8, 1}}};
+  EXPECT_THAT(MessageOf(Slice(whole, alone).status()), HasSubstr("have 20 rows together"));
   whole.gate_up_interleaved = true;
   EXPECT_THAT(MessageOf(with({{12, 1}, {12, 1}})), HasSubstr("alternate"));
 }

@@ -31,8 +31,8 @@ void GpuTest::SetUpTestSuite() {
   }
   const char* cache = std::getenv("GEMMD_CACHE_DIR");
   const bool self_test = std::getenv("GEMMD_TEST_NO_SELF_TEST") == nullptr;
-  auto devices = CreateCudaDevices(
-      {.cache_directory = cache == nullptr ? "" : cache, .self_test = self_test});
+  auto devices =
+      CreateCudaDevices({.cache_directory = cache == nullptr ? "" : cache, .self_test = self_test});
   if (!devices.ok()) {
     why_not_ = devices.status().ToString();
     return;

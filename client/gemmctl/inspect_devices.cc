@@ -4,6 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/quant/input_scale.h"
+#include "kernels/contract/element_format.h"
 #include "kernels/layer_programs.h"
 
 namespace gemmd::gemmctl {
@@ -12,24 +13,6 @@ namespace {
 // Compute capabilities 7.5 to 12.1, named as cuda::ArchitectureName names them.
 constexpr const char* kArchitectures[] = {"sm_75",  "sm_80",   "sm_86",   "sm_87",   "sm_89",
                                           "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a"};
-
-std::string NameOf(ElementType type) {
-  switch (type) {
-    case ElementType::kFloat32:
-      return "float32";
-    case ElementType::kFloat16:
-      return "float16";
-    case ElementType::kBFloat16:
-      return "bfloat16";
-    case ElementType::kFloat8E4M3:
-      return "float8_e4m3";
-    case ElementType::kFloat8E5M2:
-      return "float8_e5m2";
-    case ElementType::kInt8:
-      break;
-  }
-  return "int8";
-}
 
 // What core/exec/validate_call.cc lets through: experts are run by MoE requests, with wide x only.
 std::vector<std::string> TypesOfX(const LayerShape& shape) {
@@ -57,7 +40,7 @@ DeviceSupport OnArchitecture(const QuantSpec& spec, const LayerShape& shape,
   }
   support.activations = TypesOfX(shape);
   for (const PackedProgram& packed : programs->packed) {
-    const std::string type = NameOf(packed.x_type);
+    const std::string type = ElementTypeName(packed.x_type);
     if (std::find(support.specialised.begin(), support.specialised.end(), type) ==
         support.specialised.end()) {
       support.specialised.push_back(type);
@@ -68,7 +51,7 @@ DeviceSupport OnArchitecture(const QuantSpec& spec, const LayerShape& shape,
   support.why = programs->why_not_packed;
   // Wider x is made 8-bit x first.
   for (const QuantizeProgram& quantize : programs->quantize) {
-    support.specialised.push_back(NameOf(quantize.launch.x_type));
+    support.specialised.push_back(ElementTypeName(quantize.launch.x_type));
   }
   return support;
 }

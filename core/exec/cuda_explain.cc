@@ -4,27 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/contract/element_format.h"
 
 namespace gemmd {
 namespace {
-
-const char* NameOf(ElementType type) {
-  switch (type) {
-    case ElementType::kFloat32:
-      return "float32";
-    case ElementType::kFloat16:
-      return "float16";
-    case ElementType::kBFloat16:
-      return "bfloat16";
-    case ElementType::kFloat8E4M3:
-      return "float8_e4m3";
-    case ElementType::kFloat8E5M2:
-      return "float8_e5m2";
-    case ElementType::kInt8:
-      break;
-  }
-  return "int8";
-}
 
 // "3 of 14 ready, 4 compile, 7 wait for the first request with their x".
 std::string ProgressText(const KernelProgress& progress) {
@@ -56,7 +39,7 @@ std::string WhyChosen(const LayerPlan& plan, const KernelProgress& progress) {
   }
   const std::string types =
       absl::StrJoin(plan.packed, " or ", [](std::string* out, const LayerPlan::Packed& packed) {
-        absl::StrAppend(out, NameOf(packed.x_type));
+        absl::StrAppend(out, ElementTypeName(packed.x_type));
       });
   return absl::StrCat("for ", types, " x ", plan.packed_takes_group_scales ? "with" : "without",
                       " scales per group of columns",

@@ -1,4 +1,4 @@
-// What    The number format of an element of x or y.
+// What    The number format of an element of x or y, and its name in replies.
 #ifndef GEMMD_KERNELS_CONTRACT_ELEMENT_FORMAT_H_
 #define GEMMD_KERNELS_CONTRACT_ELEMENT_FORMAT_H_
 
@@ -23,6 +23,24 @@ constexpr NumberFormat FormatOf(ElementType type) {
       break;
   }
   return kInt8;
+}
+
+constexpr const char* ElementTypeName(ElementType type) {
+  switch (type) {
+    case ElementType::kFloat32:
+      return "float32";
+    case ElementType::kFloat16:
+      return "float16";
+    case ElementType::kBFloat16:
+      return "bfloat16";
+    case ElementType::kFloat8E4M3:
+      return "float8_e4m3";
+    case ElementType::kFloat8E5M2:
+      return "float8_e5m2";
+    case ElementType::kInt8:
+      break;
+  }
+  return "int8";
 }
 
 }  // namespace gemmd

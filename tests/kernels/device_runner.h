@@ -179,21 +179,33 @@ inline void CompareGemm(const StandardTensor& tensor, const GemmCase& c, const H
   }
 }
 
+// A case's matrices on the device, and the call without scales of x.
+struct UploadedCase {
+  GemmRun run;
+  DeviceMatrix x;
+  DeviceMatrix y;
+  GemmCall call;
+};
+inline UploadedCase UploadCase(DeviceRunner& runner, const std::shared_ptr<DeviceLayer>& layer,
+                               const GemmCase& c, Random& random) {
+  const auto [experts, n, k] = layer->shape();
+  UploadedCase uploaded;
+  uploaded.run.x = RandomMatrix(c.x_type, c.m, k, random, c.integer_valued, k + c.x_gap);
+  uploaded.run.y = PoisonedMatrix(c.y_type, c.m, n, n + c.y_gap);
+  uploaded.x = runner.Upload(uploaded.run.x, c.shift);
+  uploaded.y = runner.Upload(uploaded.run.y, c.shift);
+  uploaded.call.layer = layer;
+  uploaded.call.x = uploaded.x.view;
+  uploaded.call.y = uploaded.y.view;
+  uploaded.call.batch_invariant = c.batch_invariant;
+  return uploaded;
+}
+
 // Runs one case on `layer`, which holds `tensor`, and compares the result.
 inline GemmRun RunGemmCase(DeviceRunner& runner, const StandardTensor& tensor,
                            const std::shared_ptr<DeviceLayer>& layer, const GemmCase& c,
                            Random& random) {
-  const auto [experts, n, k] = tensor.shape;
-  GemmRun run;
-  run.x = RandomMatrix(c.x_type, c.m, k, random, c.integer_valued, k + c.x_gap);
-  run.y = PoisonedMatrix(c.y_type, c.m, n, n + c.y_gap);
-  const DeviceMatrix x = runner.Upload(run.x, c.shift);
-  const DeviceMatrix y = runner.Upload(run.y, c.shift);
-  GemmCall call;
-  call.layer = layer;
-  call.x = x.view;
-  call.y = y.view;
-  call.batch_invariant = c.batch_invariant;
+  auto [run, x, y, call] = UploadCase(runner, layer, c, random);
   std::optional<HostMatrix> scale;
   DeviceMatrix device_scale;
   if (c.x_scale_columns > 0) {

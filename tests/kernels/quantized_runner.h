@@ -58,17 +58,7 @@ inline QuantizedX QuantizeByReference(const StandardTensor& tensor, const HostMa
 inline GemmRun RunQuantizedCase(DeviceRunner& runner, const StandardTensor& tensor,
                                 const std::shared_ptr<DeviceLayer>& layer, const GemmCase& c,
                                 Random& random) {
-  const auto [experts, n, k] = tensor.shape;
-  GemmRun run;
-  run.x = RandomMatrix(c.x_type, c.m, k, random, c.integer_valued, k + c.x_gap);
-  run.y = PoisonedMatrix(c.y_type, c.m, n, n + c.y_gap);
-  const DeviceMatrix x = runner.Upload(run.x, c.shift);
-  const DeviceMatrix y = runner.Upload(run.y, c.shift);
-  GemmCall call;
-  call.layer = layer;
-  call.x = x.view;
-  call.y = y.view;
-  call.batch_invariant = c.batch_invariant;
+  auto [run, x, y, call] = UploadCase(runner, layer, c, random);
   const absl::StatusOr<CallReport> report = runner.device().RunGemm(runner.stream(), call);
   EXPECT_TRUE(report.ok()) << report.status().ToString();
   if (!report.ok()) return run;

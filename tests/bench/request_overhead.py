@@ -19,26 +19,13 @@ import sys
 import tempfile
 import time
 
+from machine import output_of, processor
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHECKPOINTS = ROOT / "tests" / "data" / "checkpoints"
 CHECKPOINT = CHECKPOINTS / "gptq_v1_autogptq_b4_g128_sym"
 MODULE = "model.layers.0.mlp.down_proj"
 START_SECONDS = 60
-
-
-def output_of(*command):
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-
-
-def processor():
-    with contextlib.suppress(OSError):
-        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
 
 
 def conditions(commit):

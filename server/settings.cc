@@ -185,7 +185,7 @@ const Setting kSettings[] = {
      GetLimit<&NodeOptions::max_layers_per_session>},
     {"max_queued_per_session", false, SetLimit<&NodeOptions::max_queued_per_session, 1, 1 << 16>,
      GetLimit<&NodeOptions::max_queued_per_session>},
-    {"loader_threads", false, SetLimit<&NodeOptions::loader_threads, 1, 64>,
+    {"loader_threads", false, SetLimit<&NodeOptions::loader_threads, 0, 64>,
      GetLimit<&NodeOptions::loader_threads>},
     {"stream_grace", false,
      [](Config& c, const Items& i) {

@@ -257,6 +257,23 @@ absl::StatusOr<CheckpointLayer> Checkpoint::ReadLayer(const std::string& module,
   return ReadComposite(*files_, reader, module, *parts, slice, progress);
 }
 
+uint64_t Checkpoint::BytesOf(const std::string& module, const SliceRequest& slice) const {
+  const auto tensors = ModuleTensors::Open(*files_, module, nullptr);
+  if (tensors.ok()) return tensors->bytes_total();
+  const auto parts = FindParts(files_->index(), module);
+  if (!parts.ok() || !*parts) return 0;
+  const auto range = PartOf("experts", slice.experts, static_cast<int64_t>((*parts)->size()));
+  if (!range.ok()) return 0;
+  uint64_t total = 0;
+  for (int64_t expert = range->begin; expert < range->end; ++expert) {
+    for (const std::string& part : (**parts)[static_cast<size_t>(expert)]) {
+      const auto of_part = ModuleTensors::Open(*files_, part, nullptr);
+      if (of_part.ok()) total += of_part->bytes_total();
+    }
+  }
+  return total;
+}
+
 absl::StatusOr<std::vector<std::string>> Checkpoint::ListModules() const {
   GEMMD_ASSIGN_OR_RETURN(const CheckpointReader* const reader,
                          ReaderOf(files_->quantization_config()));

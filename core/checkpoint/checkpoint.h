@@ -60,6 +60,9 @@ class Checkpoint {
                                             const ProgressFunction& progress = nullptr,
                                             const SliceRequest& slice = {}) const;
 
+  // Of the tensors that ReadLayer would read; 0 where it would not find them.
+  uint64_t BytesOf(const std::string& module, const SliceRequest& slice = {}) const;
+
   const CheckpointFiles& files() const { return *files_; }
 
  private:

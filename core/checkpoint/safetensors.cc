@@ -238,7 +238,7 @@ absl::StatusOr<Buffer> SafetensorsFile::Read(const TensorInfo& tensor,
                                              const std::function<bool(uint64_t)>& on_bytes) const {
   GEMMD_ASSIGN_OR_RETURN(const Descriptor descriptor, Descriptor::Open(path_, name_));
   GEMMD_RETURN_IF_ERROR(descriptor.CheckUnchanged(version_));
-  Buffer bytes(tensor.bytes);
+  Buffer bytes = Buffer::Uninitialized(tensor.bytes);
   for (uint64_t done = 0; done < tensor.bytes;) {
     const uint64_t part = std::min(kReadPart, tensor.bytes - done);
     GEMMD_RETURN_IF_ERROR(descriptor.ReadAt(tensor.offset + done,

@@ -148,7 +148,7 @@ class CpuDevice : public Device {
   absl::Status health() const override { return absl::OkStatus(); }
   uint64_t weights_bytes() const override { return usage_->weights; }
 
-  absl::StatusOr<std::shared_ptr<DeviceLayer>> LoadLayer(const StandardTensor& tensor) override {
+  absl::StatusOr<std::shared_ptr<DeviceLayer>> LoadLayer(StandardTensor tensor) override {
     // 16 rows of x and 8 of the weights lie in memory as doubles: 1 GiB and more per thread.
     constexpr int64_t kLargest = int64_t{1} << 22;
     if (tensor.shape.k > kLargest) {
@@ -156,7 +156,7 @@ class CpuDevice : public Device {
                    absl::StrCat("k ", tensor.shape.k, " is beyond ", kLargest));
     }
     GEMMD_RETURN_IF_ERROR(CheckFits(static_cast<uint64_t>(tensor.total_bytes())));
-    return std::make_shared<CpuLayer>(tensor, usage_);
+    return std::make_shared<CpuLayer>(std::move(tensor), usage_);
   }
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
@@ -193,7 +193,7 @@ class CpuDevice : public Device {
     const Entered entered(gate_);
     GEMMD_RETURN_IF_ERROR(RunCpuGemm(pool_, TensorOf(*call.layer), call));
     const StandardTensor& tensor = TensorOf(*call.layer);
-    return ReportFor(tensor.spec,
+    return ReportFor(WantedActivation(tensor),
                      QuantizesX(tensor, call.x.type) ? tensor.spec.activation : call.x.type,
                      call.batch_invariant ? Order::kRowByRow : Order::kMatrix,
                      WhyNotQuantized(tensor));
@@ -204,7 +204,7 @@ class CpuDevice : public Device {
     const Entered entered(gate_);
     GEMMD_RETURN_IF_ERROR(RunCpuMoe(pool_, TensorOf(*call.gate_up), TensorOf(*call.down), call));
     const auto report = [&](const DeviceLayer& layer) {
-      return ReportFor(layer.spec(), call.x.type, Order::kMatrix,
+      return ReportFor(WantedActivation(TensorOf(layer)), call.x.type, Order::kMatrix,
                        "mixtures of experts do not quantize activations");
     };
     return MoeReport{report(*call.gate_up), report(*call.down)};

@@ -59,6 +59,14 @@ struct SpecialisedKernels {
   int failed = 0;
 };
 
+// One kernel that batch-invariant requests of a layer may ask for: requests with the same id get the same
+// bits for the same row, whatever M and whatever kernels arrive.
+struct KernelNumerics {
+  uint64_t id = 0;
+  std::string kernel;
+  NumberFormat x;  // it multiplies x of this type, or quantized to it; absent: any
+};
+
 // Weights of one layer on one device.
 class DeviceLayer {
  public:
@@ -68,6 +76,8 @@ class DeviceLayer {
   virtual bool gate_up_interleaved() const = 0;
   virtual uint64_t bytes() const = 0;
   virtual SpecialisedKernels specialised() const { return {}; }
+  // First what such requests get that name none. Empty: the device has one way to compute them.
+  virtual std::vector<KernelNumerics> numerics() const { return {}; }
 };
 
 // Asked now and then while a call runs, by one thread at a time: an error ends the call with it and
@@ -80,6 +90,7 @@ struct GemmCall {
   std::optional<MatrixView> x_scale;  // float32 [M, 1] or [M, groups]
   MatrixView y;                       // [M, N]
   bool batch_invariant = false;
+  uint64_t numerics = 0;  // KernelNumerics::id wanted, with batch_invariant; 0 = the layer's first
   StopFunction stop;
 };
 
@@ -113,6 +124,9 @@ struct CallReport {
   std::string kernel;
   NumberFormat activation_used;
   std::string reason;
+  uint64_t numerics = 0;  // of the kernel that ran; 0: the device has no such ids
+  // Batch-invariant requests like this one may name this instead; 0: nothing else is ready.
+  uint64_t armed_numerics = 0;
 };
 
 struct MoeReport {
@@ -134,6 +148,8 @@ struct DeviceKernelCounts {
   uint64_t quarantined = 0;  // by a failed self-test
 };
 
+struct TuneCall;  // core/exec/tune_call.h
+
 // One ordered queue of work; a session has one per device.
 class Stream {
  public:
@@ -149,8 +165,8 @@ class Device {
   virtual uint64_t weights_bytes() const = 0;
   virtual DeviceKernelCounts kernel_counts() const { return {}; }
 
-  // Copies and packs a valid tensor. ResourceExhausted GPU_OOM when it does not fit.
-  virtual absl::StatusOr<std::shared_ptr<DeviceLayer>> LoadLayer(const StandardTensor& tensor) = 0;
+  // Packs a valid tensor, or keeps it as it is. ResourceExhausted GPU_OOM when it does not fit.
+  virtual absl::StatusOr<std::shared_ptr<DeviceLayer>> LoadLayer(StandardTensor tensor) = 0;
 
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream() = 0;
 
@@ -169,6 +185,9 @@ class Device {
   virtual absl::StatusOr<MoeReport> RunMoe(Stream& stream, const MoeCall& call) = 0;
 
   virtual absl::StatusOr<KernelExplanation> Explain(const DeviceLayer& layer, int64_t m) = 0;
+
+  // Measures which kernels serve layers best. FailedPrecondition NOT_TUNABLE where there is no choice.
+  virtual absl::Status Tune(const TuneCall& call);
 };
 
 // Checks of a call that need no device: shapes, types, aliasing, the layer's own limits. InvalidArgument

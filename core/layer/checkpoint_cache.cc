@@ -12,6 +12,11 @@ absl::StatusOr<std::shared_ptr<const Checkpoint>> CheckpointCache::Open(
     const std::filesystem::path& directory) {
   // Before the files are read: should they change meanwhile, nobody finds them under this identity again.
   GEMMD_ASSIGN_OR_RETURN(const std::string identity, FileIdentity(directory));
+  return Open(directory, identity);
+}
+
+absl::StatusOr<std::shared_ptr<const Checkpoint>> CheckpointCache::Open(
+    const std::filesystem::path& directory, const std::string& identity) {
   const std::shared_ptr<Entry> entry = Find(directory, identity);
   MutexLock lock(entry->mutex);
   if (entry->checkpoint != nullptr) return entry->checkpoint;

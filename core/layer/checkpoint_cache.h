@@ -29,6 +29,9 @@ class CheckpointCache {
 
   // The checkpoint in `directory` as its files are now.
   absl::StatusOr<std::shared_ptr<const Checkpoint>> Open(const std::filesystem::path& directory);
+  // The same as it was when its files had `identity`, or as it is now.
+  absl::StatusOr<std::shared_ptr<const Checkpoint>> Open(const std::filesystem::path& directory,
+                                                         const std::string& identity);
 
   size_t size() const;
 

@@ -62,28 +62,61 @@ void LayerRegistry::Register(LayerRegistration registration, LayerOrigin origin)
 void LayerRegistry::Work() {
   while (true) {
     std::shared_ptr<Load> load;
-    {
-      MutexLock lock(mutex_);
-      changed_.Wait(mutex_, [this] { return NextFits() || (stopping_ && queue_.empty()); });
-      if (queue_.empty()) return;
-      load = std::move(queue_.front());
-      queue_.pop_front();
-      ++loading_;
-      loading_bytes_ += load->origin.bytes;
+    const Step step = WaitForStep(load);
+    if (step == Step::kStop) return;
+    if (step == Step::kMeasure) {
+      MeasureLoad(load);
+      continue;
     }
     RunLoad(load);
     MutexLock lock(mutex_);
     --loading_;
-    loading_bytes_ -= load->origin.bytes;
+    loading_bytes_ -= *load->bytes;
     changed_.NotifyAll();
   }
 }
 
-bool LayerRegistry::NextFits() const {
-  if (queue_.empty()) return false;
-  const uint64_t bytes = queue_.front()->origin.bytes;
-  return loading_ == 0 ||
-         bytes <= options_.loading_bytes - std::min(loading_bytes_, options_.loading_bytes);
+// The load is out of the queue and counted when it is to run.
+LayerRegistry::Step LayerRegistry::WaitForStep(std::shared_ptr<Load>& load) {
+  const auto is_due = [this] { return NextStep() != Step::kWait; };
+  bool is_idle = false;
+  {
+    MutexLock lock(mutex_);
+    is_idle = !changed_.WaitUntil(mutex_, absl::Now() + options_.keep_buffers, is_due) && loading_ == 0;
+  }
+  if (is_idle) HostBuffer::ReleaseKeptMemory();
+  MutexLock lock(mutex_);
+  changed_.Wait(mutex_, is_due);
+  const Step step = NextStep();
+  if (step == Step::kStop) return step;
+  load = queue_.front();
+  if (step == Step::kMeasure) {
+    load->is_being_measured = true;
+    return step;
+  }
+  queue_.pop_front();
+  ++loading_;
+  loading_bytes_ += *load->bytes;
+  return step;
+}
+
+LayerRegistry::Step LayerRegistry::NextStep() const {
+  if (queue_.empty()) return stopping_ ? Step::kStop : Step::kWait;
+  const Load& next = *queue_.front();
+  if (!next.bytes) return next.is_being_measured ? Step::kWait : Step::kMeasure;
+  const uint64_t left = options_.loading_bytes - std::min(loading_bytes_, options_.loading_bytes);
+  return loading_ == 0 || *next.bytes <= left ? Step::kRun : Step::kWait;
+}
+
+void LayerRegistry::MeasureLoad(const std::shared_ptr<Load>& load) {
+  uint64_t bytes = 0;
+  try {
+    bytes = load->origin.measure();
+  } catch (const std::exception&) {  // reading will say so
+  }
+  MutexLock lock(mutex_);
+  load->bytes = bytes;
+  changed_.NotifyAll();
 }
 
 void LayerRegistry::RunLoad(const std::shared_ptr<Load>& load) {
@@ -101,7 +134,7 @@ void LayerRegistry::RunLoad(const std::shared_ptr<Load>& load) {
 }
 
 absl::Status LayerRegistry::ReadAndPlace(const std::shared_ptr<Load>& load, std::string& format) {
-  GEMMD_ASSIGN_OR_RETURN(const CheckpointLayer source,
+  GEMMD_ASSIGN_OR_RETURN(CheckpointLayer source,
                          load->origin.read([this, &load](uint64_t done, uint64_t total) {
                            return Report(load, {LayerState::kLoading, done, total});
                          }));
@@ -114,7 +147,7 @@ absl::Status LayerRegistry::ReadAndPlace(const std::shared_ptr<Load>& load, std:
   if (!ClaimContent(load, content)) return absl::OkStatus();
   const auto bytes = static_cast<uint64_t>(source.tensor.total_bytes());
   if (!Report(load, {LayerState::kPacking, bytes, bytes})) return Cancelled();
-  return LoadOnDevice(load, source, digest, content);
+  return LoadOnDevice(load, std::move(source), digest, content);
 }
 
 // Whether this load goes on: not when the content is there or on its way; then its registrations
@@ -156,10 +189,8 @@ bool LayerRegistry::ClaimContent(const std::shared_ptr<Load>& load, const std::s
 }
 
 absl::Status LayerRegistry::LoadOnDevice(const std::shared_ptr<Load>& load,
-                                         const CheckpointLayer& source, const std::string& digest,
+                                         CheckpointLayer source, const std::string& digest,
                                          const std::string& content) {
-  GEMMD_ASSIGN_OR_RETURN(std::shared_ptr<DeviceLayer> loaded,
-                         load->origin.device->LoadLayer(source.tensor));
   auto layer = std::make_shared<Layer>();
   layer->device = load->origin.device;
   layer->digest = digest;
@@ -167,6 +198,8 @@ absl::Status LayerRegistry::LoadOnDevice(const std::shared_ptr<Load>& load,
   layer->format = source.format;
   layer->has_input_scale = source.tensor.has_input_scale;
   layer->encoding = source.tensor.encoding;
+  GEMMD_ASSIGN_OR_RETURN(std::shared_ptr<DeviceLayer> loaded,
+                         load->origin.device->LoadLayer(std::move(source.tensor)));
   layer->loaded = load->origin.guard ? load->origin.guard(std::move(loaded)) : std::move(loaded);
   Answers answers;
   {

@@ -129,6 +129,7 @@ LayerInfo LayerRegistry::InfoFor(const Layer& layer, uint64_t session_id) const 
   info.has_input_scale = layer.has_input_scale;
   info.encoding = layer.encoding;
   info.specialised = layer.loaded->specialised();
+  info.numerics = layer.loaded->numerics();
   const auto holder = holders_.find(session_id);
   if (holder == holders_.end()) return info;
   const auto held = holder->second.layers.find(layer.id);

@@ -43,19 +43,24 @@ struct LayerOrigin {
   std::function<std::shared_ptr<DeviceLayer>(std::shared_ptr<DeviceLayer>)> guard;
   // Equal identities promise equal tensors; empty = unknown.
   std::string identity;
-  uint64_t bytes = 0;  // of host memory that `read` takes, as far as known before
+  uint64_t bytes = 0;  // of host memory that loading takes, as far as known before
+  // Finds out `bytes` where files must be looked at for that. May be null.
+  std::function<uint64_t()> measure;
   std::function<absl::StatusOr<CheckpointLayer>(const ProgressFunction&)> read;
 };
 
 class LayerRegistry {
  public:
   struct Options {
-    int loader_threads = 2;
+    int loader_threads = 2;  // loads at the same time
     int layers_per_session = 65536;
     // Called after each load with its format ("" when the source failed); may be null.
     std::function<void(const std::string&, const absl::Status&, absl::Duration)> loaded;
-    // Known bytes read at a time; a larger load waits until it is the only one.
-    uint64_t loading_bytes = uint64_t{8} << 30;
+    // LayerOrigin::bytes of the loads at a time; a larger load waits until it is the only one. With what
+    // HostBuffer keeps it makes 1 GiB.
+    uint64_t loading_bytes = uint64_t{768} << 20;
+    // Without a load for so long, buffers that were kept for the next one are given back.
+    absl::Duration keep_buffers = absl::Seconds(2);
   };
 
   explicit LayerRegistry(Options options);
@@ -99,13 +104,17 @@ class LayerRegistry {
   // What a registration gets once the lock is released.
   using Answers = std::vector<std::function<void()>>;
 
+  // What a loader does next.
+  enum class Step : uint8_t { kWait, kMeasure, kRun, kStop };
   void Work();
-  // Whether the oldest waiting load may start beside those that run.
-  bool NextFits() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of the oldest waiting load.
+  Step NextStep() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Step WaitForStep(std::shared_ptr<Load>& load);
+  void MeasureLoad(const std::shared_ptr<Load>& load);
   void RunLoad(const std::shared_ptr<Load>& load);
   absl::Status ReadAndPlace(const std::shared_ptr<Load>& load, std::string& format);
   bool ClaimContent(const std::shared_ptr<Load>& load, const std::string& content);
-  absl::Status LoadOnDevice(const std::shared_ptr<Load>& load, const CheckpointLayer& source,
+  absl::Status LoadOnDevice(const std::shared_ptr<Load>& load, CheckpointLayer source,
                             const std::string& digest, const std::string& content);
   bool Report(const std::shared_ptr<Load>& load, const LayerProgress& progress);
   void FailLoad(const std::shared_ptr<Load>& load, const absl::Status& status);

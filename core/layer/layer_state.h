@@ -8,9 +8,13 @@
 //   PACKING  the device loads the tensors
 //   READY    at least one session holds it
 //   RELEASED the last session gave it up: no new use; its memory goes with the last request in
-//   flight FAILED   every registration that waited got the error; nothing is kept
+//            flight
+//   FAILED   every registration that waited got the error; nothing is kept
 #ifndef GEMMD_CORE_LAYER_LAYER_STATE_H_
 #define GEMMD_CORE_LAYER_LAYER_STATE_H_
+
+#include <optional>
+#include <utility>
 
 #include "core/layer/layer_registry.h"
 
@@ -32,9 +36,13 @@ struct LayerRegistry::Layer {
 
 // LOADING or PACKING. Guarded by the registry's lock, except `origin`.
 struct LayerRegistry::Load {
-  explicit Load(LayerOrigin source) : origin(std::move(source)) {}
+  explicit Load(LayerOrigin source) : origin(std::move(source)) {
+    if (!origin.measure) bytes = origin.bytes;
+  }
 
   const LayerOrigin origin;
+  std::optional<uint64_t> bytes;  // LayerOrigin::bytes; not known before it is measured
+  bool is_being_measured = false;
   LayerProgress latest;
   Registrations waiting;             // whoever takes a registration out calls its `done`
   std::set<std::string> identities;  // keys of load_by_identity_

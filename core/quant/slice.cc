@@ -47,11 +47,14 @@ Buffer Cut(const Buffer& from, int64_t all_rows, int64_t all_columns, int64_t el
   return out;
 }
 
-// Columns of one row of codes; `out` is zero.
-void CutCodes(const std::byte* row, int64_t bits, const Range& columns, std::byte* out) {
+// Columns of one row of codes to a row of `out_bytes`.
+void CutCodes(const std::byte* row, int64_t bits, const Range& columns, std::byte* out,
+              int64_t out_bytes) {
   const int64_t count = columns.end - columns.begin;
   if (columns.begin * bits % 8 == 0 && count * bits % 8 == 0) {
-    std::memcpy(out, row + columns.begin * bits / 8, count * bits / 8);
+    const int64_t used = count * bits / 8;
+    std::memcpy(out, row + columns.begin * bits / 8, used);
+    std::memset(out + used, 0, out_bytes - used);
     return;
   }
   std::vector<uint8_t> codes(columns.end);
@@ -63,12 +66,12 @@ Buffer CutAllCodes(const StandardTensor& whole, const LayerSlice& slice) {
   const int64_t old_bytes = whole.spec.RowWords(whole.shape.k) * 4;
   const int64_t new_bytes = whole.spec.RowWords(slice.columns.end - slice.columns.begin) * 4;
   const int64_t rows = slice.rows.end - slice.rows.begin;
-  Buffer out((slice.experts.end - slice.experts.begin) * rows * new_bytes);
+  Buffer out = Buffer::Uninitialized((slice.experts.end - slice.experts.begin) * rows * new_bytes);
   std::byte* to = out.data();
   for (int64_t expert = slice.experts.begin; expert < slice.experts.end; ++expert) {
     for (int64_t row = slice.rows.begin; row < slice.rows.end; ++row, to += new_bytes) {
       CutCodes(whole.codes.data() + (expert * whole.shape.n + row) * old_bytes,
-               whole.spec.weight.bits, slice.columns, to);
+               whole.spec.weight.bits, slice.columns, to, new_bytes);
     }
   }
   return out;

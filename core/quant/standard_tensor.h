@@ -12,11 +12,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/base/host_buffer.h"
 #include "kernels/contract/quant_spec.h"
 
 namespace gemmd {
 
-using Buffer = std::vector<std::byte>;
+using Buffer = HostBuffer;
 
 // How a checkpoint wants activations quantized where the fields of QuantSpec do not say it all: README.md,
 // "Activations". Absent (kNoFormat) where they do.

@@ -9,12 +9,17 @@
 //         slabs that K reaches. A set holds one scale per row for scale_step columns of the chunk;
 //         pair p and half h stand for row 16 (p / 8) + p % 8 + 8 h of the unit.
 //         A thread of the warpgroup holds 16 registers of a slab, v = 4 step + i, each of 2 or 4
-//         elements: wgmma's fragment A. The bits of a code are cut into planes of 8, 4, 2 and 1
+//         elements: wgmma's fragment A. The bits of a code are cut into planes of 16, 8, 4, 2 and 1
 //         bits, lowest bits first (6 = 4 + 2). A plane is [vectors][128 threads][up to 4 words]; a
 //         word holds lanes of lane_bits, a lane lane_bits / plane codes. Lanes are the elements of
 //         one register, or with lanes of 4 bits those of two registers. With signs apart the upper
 //         bits of the lanes hold the signs of other lanes: those of the first register's elements
 //         are the upper bits of the word's bytes, those of the second's lie 4 bits below.
+//         Codes of 3 bits for 16-bit operands lie in the words of their planes (2 and 1) otherwise: five
+//         in each lane of a word, and the bits of register 15's in the upper bits of the three words'
+//         lanes, so that one shift and one mask get most of them.
+//         Codes of operand_bits need no decoding. Their slab is a tile of 64 rows of 128 bytes that
+//         wgmma can read from shared memory as it is: TileOffset.
 // Keys    Padding rows, columns and scales are 0.
 #ifndef GEMMD_KERNELS_CONTRACT_PACKED_WEIGHTS_H_
 #define GEMMD_KERNELS_CONTRACT_PACKED_WEIGHTS_H_
@@ -30,6 +35,7 @@ struct PackedLayout {
   static constexpr int kStepsPerSlab = 4;               // matrix instructions
   static constexpr int kRegisters = 4 * kStepsPerSlab;  // of a thread and slab
   static constexpr int kThreads = 128;
+  static constexpr int kTileAlignment = 1024;
 
   int code_bits = 4;
   int operand_bits = 16;  // 16 or 8: elements of x and decoded weights
@@ -39,18 +45,26 @@ struct PackedLayout {
   int scale_bytes = 0;   // 0, 1, 2 or 4
   int scale_step = 128;  // columns a set of scales is for: a power of two, at most a chunk
   bool has_zero_points = false;
+  bool begins_with_codes = false;  // in a stage: tiles lie at multiples of kTileAlignment
 
   constexpr int slab_columns() const { return kSlabRowBytes * 8 / operand_bits; }
   constexpr int chunk_columns() const { return slabs * slab_columns(); }
   constexpr int step_columns() const { return slab_columns() / kStepsPerSlab; }
   constexpr int slab_bytes() const { return kUnitRows * slab_columns() * code_bits / 8; }
 
+  constexpr bool is_direct() const { return code_bits == operand_bits; }
   constexpr int sets() const { return chunk_columns() / scale_step; }
-  constexpr int zero_point_offset() const { return kUnitRows * sets() * scale_bytes; }
-  constexpr int code_offset() const {
-    return kUnitRows * sets() * (scale_bytes + (has_zero_points ? 1 : 0));
+  constexpr int set_bytes() const { return kUnitRows * (scale_bytes + (has_zero_points ? 1 : 0)); }
+  constexpr int scale_offset() const { return begins_with_codes ? slabs * slab_bytes() : 0; }
+  constexpr int zero_point_offset() const {
+    return scale_offset() + kUnitRows * sets() * scale_bytes;
   }
-  constexpr int UnitBytes(int slabs) const { return code_offset() + slabs * slab_bytes(); }
+  constexpr int code_offset() const { return begins_with_codes ? 0 : sets() * set_bytes(); }
+  constexpr int UnitBytes(int slabs) const {
+    const int bytes = sets() * set_bytes() + slabs * slab_bytes();
+    return begins_with_codes ? (bytes + kTileAlignment - 1) / kTileAlignment * kTileAlignment
+                             : bytes;
+  }
   constexpr int whole_unit_bytes() const { return UnitBytes(slabs); }
 
   static constexpr int64_t Units(int64_t n) { return (n + kUnitRows - 1) / kUnitRows; }
@@ -70,6 +84,7 @@ struct PackedLayout {
   constexpr PackedLayout OneSlab() const {
     PackedLayout unit = *this;
     unit.slabs = 1;
+    unit.begins_with_codes = is_direct();
     if (unit.scale_step > slab_columns()) unit.scale_step = slab_columns();
     return unit;
   }
@@ -84,7 +99,7 @@ struct PackedLayout {
   };
   // The plane that begins with bit `first_bit` of the codes.
   constexpr Plane PlaneAt(int first_bit) const {
-    int bits = 8;
+    int bits = 16;
     while (bits > code_bits - first_bit) bits /= 2;
     return {bits, first_bit, WordsOfThread(first_bit) * kThreads};
   }
@@ -100,6 +115,14 @@ struct PackedLayout {
     const int per_word = lane_bits / plane.bits;
     return {group / per_word, group % per_word * plane.bits};
   }
+  // Codes of 3 bits that are not cut into planes: word of the thread's and shift in the lane of bit `bit` of
+  // the code in register `v`.
+  constexpr bool has_whole_threes() const { return code_bits == 3 && lane_bits == 16; }
+  static constexpr LanePlace BitOfThree(int v, int bit) {
+    constexpr int kPerWord = 5;
+    return v < 3 * kPerWord ? LanePlace{v / kPerWord, v % kPerWord * 3 + bit} : LanePlace{bit, 15};
+  }
+
   // Lanes of one word belong to one group: a register, or two with lanes of 4 bits.
   constexpr int registers_per_group() const { return operand_bits / lane_bits; }
 
@@ -131,8 +154,17 @@ struct PackedLayout {
   // Bit of a word that holds the sign of one of its 8 lanes, with signs apart.
   static constexpr int SignShift(int lane) { return lane < 4 ? 8 * lane + 7 : 8 * (lane - 4) + 3; }
 
+  // Byte of a tile of codes that need no decoding: wgmma's K-major layout, swizzled over 128 bytes.
+  static constexpr int TileOffset(int row, int byte_of_row) {
+    return row * kSlabRowBytes + (byte_of_row / 16 ^ row % 8) * 16 + byte_of_row % 16;
+  }
+
   // Place of the bits that `plane` holds of one code.
   constexpr CodePlace PlaceOf(const Plane& plane, int row, int column) const {
+    if (is_direct()) {
+      const int offset = TileOffset(row, column * operand_bits / 8);
+      return {offset / 4, offset % 4 * 8};
+    }
     const FragmentPlace at = FragmentOf(row, column);
     const int registers = registers_per_group();
     const int lane = at.v % registers * (32 / operand_bits) + at.element;

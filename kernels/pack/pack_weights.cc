@@ -9,6 +9,7 @@
 #include "kernels/base/status.h"
 #include "kernels/contract/packed_weights.h"
 #include "kernels/device/decode_number.cuh"
+#include "kernels/pack/slab_packer.h"
 #include "kernels/select/sm90_config.h"
 
 namespace gemmd {
@@ -34,6 +35,8 @@ float ScaleAt(const NumberFormat& format, absl::Span<const std::byte> scales, in
   return NumberDecoder<kFloat8E8M0>::Decode(code);
 }
 
+constexpr int64_t kChunksAhead = 3;
+
 class Packer {
  public:
   Packer(const QuantSpec& spec, const LayerShape& shape, const WeightTensors& tensors)
@@ -42,11 +45,7 @@ class Packer {
         tensors_(tensors),
         packing_(Sm90PackingOf(spec, shape)),
         scale_columns_(spec.ScaleColumns(shape.k)),
-        places_(Places(packing_.layout)),
-        special_codes_(SpecialCodes(packing_)),
-        flip_(packing_.operand.is_top_aligned(packing_.layout.has_zero_points)
-                  ? 1u << (spec.weight.bits - 1)
-                  : 0u) {}
+        slab_packer_(packing_) {}
 
   absl::StatusOr<PackedWeights> Pack() {
     const bool has_row_exponents = packing_.is_relative || packing_.is_folded;
@@ -54,10 +53,16 @@ class Packer {
       row_exponents_.push_back(LargestExponent(row));
     }
     PackedWeights packed;
-    packed.units.resize(static_cast<size_t>(layout().Bytes(shape_.n, shape_.k)));
-    for (int64_t row = 0; row < shape_.n; ++row) {
+    packed.units =
+        HostBuffer::Uninitialized(static_cast<size_t>(layout().Bytes(shape_.n, shape_.k)));
+    std::vector<SlabCodes> slabs(static_cast<size_t>(layout().slabs));
+    for (int64_t unit = 0; unit < PackedLayout::Units(shape_.n); ++unit) {
+      if (RowsOf(unit) < PackedLayout::kUnitRows) std::fill(slabs.begin(), slabs.end(), SlabCodes());
       for (int64_t chunk = 0; chunk < layout().Chunks(shape_.k); ++chunk) {
-        GEMMD_RETURN_IF_ERROR(PackRow(chunk, row, packed.units.data()));
+        std::byte* const to =
+            packed.units.data() + layout().UnitOffset(chunk, unit, shape_.n, shape_.k);
+        GEMMD_RETURN_IF_ERROR(PackScales(chunk, unit, to));
+        GEMMD_RETURN_IF_ERROR(PackCodes(chunk, unit, slabs, to + layout().code_offset()));
       }
     }
     packed.channel_factor = ChannelFactor();
@@ -66,52 +71,78 @@ class Packer {
 
  private:
   const PackedLayout& layout() const { return packing_.layout; }
+  int RowsOf(int64_t unit) const {
+    return static_cast<int>(std::min<int64_t>(PackedLayout::kUnitRows,
+                                              shape_.n - unit * PackedLayout::kUnitRows));
+  }
 
   // Index of the scale and zero point of (row, column).
   int64_t GridIndex(int64_t row, int64_t column) const {
-    const int64_t block_n = spec_.scale_block_n == 0 ? shape_.n : spec_.scale_block_n;
     const int64_t block_k = spec_.scale_block_k == 0 ? shape_.k : spec_.scale_block_k;
-    return row / block_n * scale_columns_ + column / block_k;
+    return GridRow(row) * scale_columns_ + column / block_k;
+  }
+  int64_t GridRow(int64_t row) const {
+    if (spec_.scale_block_n == 1) return row;
+    return spec_.scale_block_n == 0 ? 0 : row / spec_.scale_block_n;
   }
 
-  absl::Status PackRow(int64_t chunk, int64_t row, std::byte* units) const {
-    const int64_t unit = row / PackedLayout::kUnitRows;
-    const auto row_of_unit = static_cast<int>(row % PackedLayout::kUnitRows);
-    std::byte* const to = units + layout().UnitOffset(chunk, unit, shape_.n, shape_.k);
-    const int64_t first = chunk * layout().chunk_columns();
-    GEMMD_RETURN_IF_ERROR(PackCodes(row, first, row_of_unit, to + layout().code_offset()));
+  // Scales and zero points of a unit of a chunk.
+  absl::Status PackScales(int64_t chunk, int64_t unit, std::byte* to) const {
+    std::memset(to + layout().scale_offset(), 0,
+                static_cast<size_t>(layout().sets() * layout().set_bytes()));
     for (int set = 0; set < layout().sets(); ++set) {
-      const int64_t column = first + set * layout().scale_step;
+      const int64_t column = chunk * layout().chunk_columns() + set * layout().scale_step;
       if (column >= shape_.k) break;
-      const int place = set * PackedLayout::kUnitRows + PackedLayout::PairIndex(row_of_unit);
-      GEMMD_RETURN_IF_ERROR(PackScale(row, column, to + place * layout().scale_bytes));
-      if (!layout().has_zero_points) continue;
-      const auto zero = ValueAt<int16_t>(tensors_.zero_points, GridIndex(row, column));
-      if (zero < 0 || zero > 255) return NotPacked(absl::StrCat("zero point ", zero));
-      to[layout().zero_point_offset() + place] = static_cast<std::byte>(zero);
+      const int64_t grid_column = GridIndex(0, column);
+      for (int row_of_unit = 0; row_of_unit < RowsOf(unit); ++row_of_unit) {
+        const int64_t row = unit * PackedLayout::kUnitRows + row_of_unit;
+        const int place = set * PackedLayout::kUnitRows + PackedLayout::PairIndex(row_of_unit);
+        const int64_t index = GridRow(row) * scale_columns_ + grid_column;
+        std::byte* const scale = to + layout().scale_offset() + place * layout().scale_bytes;
+        GEMMD_RETURN_IF_ERROR(PackScale(row, column, index, scale));
+        if (!layout().has_zero_points) continue;
+        const auto zero = ValueAt<int16_t>(tensors_.zero_points, index);
+        if (zero < 0 || zero > 255) return NotPacked(absl::StrCat("zero point ", zero));
+        to[layout().zero_point_offset() + place] = static_cast<std::byte>(zero);
+      }
     }
     return absl::OkStatus();
+  }
+
+  // Codes of a unit of a chunk. Rows of `slabs` that the unit does not have are 0.
+  absl::Status PackCodes(int64_t chunk, int64_t unit, std::vector<SlabCodes>& slabs,
+                         std::byte* to) const {
+    const int count = layout().SlabsOf(chunk, shape_.k);
+    const int64_t first = chunk * layout().chunk_columns();
+    for (int row_of_unit = 0; row_of_unit < RowsOf(unit); ++row_of_unit) {
+      const std::byte* const row = RowOf(unit * PackedLayout::kUnitRows + row_of_unit);
+      // Rows are as far apart as pages: nothing but this tells the processor what comes next. To the second
+      // level, as rows that are a power of two apart drive each other out of the first.
+      const int64_t ahead = std::min(first + kChunksAhead * layout().chunk_columns(), shape_.k - 1);
+      __builtin_prefetch(row + ahead * spec_.weight.bits / 8, 0, 2);
+      for (int slab = 0; slab < count; ++slab) {  // slabs of a row share a line of the cache
+        const int64_t column = first + slab * layout().slab_columns();
+        const auto columns =
+            static_cast<int>(std::min<int64_t>(shape_.k - column, layout().slab_columns()));
+        slab_packer_.SetRow(row + column * spec_.weight.bits / 8, row_of_unit, columns,
+                            slabs[static_cast<size_t>(slab)]);
+      }
+    }
+    for (int slab = 0; slab < count; ++slab) {
+      const SlabCodes& codes = slabs[static_cast<size_t>(slab)];
+      if (slab_packer_.HasSpecial(codes)) return NotPacked("weights that are infinite or no number");
+      slab_packer_.Write(codes, to + slab * layout().slab_bytes());
+    }
+    return absl::OkStatus();
+  }
+
+  const std::byte* RowOf(int64_t row) const {
+    return tensors_.codes.data() + row * spec_.RowWords(shape_.k) * 4;
   }
 
   static absl::Status NotPacked(const std::string& reason) {
     return Error(absl::StatusCode::kUnimplemented, "NO_KERNEL",
                  absl::StrCat("the SM90 kernel does not take ", reason));
-  }
-
-  absl::Status PackCodes(int64_t row, int64_t first, int row_of_unit, std::byte* codes) const {
-    const std::byte* const words = tensors_.codes.data() + row * spec_.RowWords(shape_.k) * 4;
-    const auto columns =
-        static_cast<int>(std::min<int64_t>(shape_.k - first, layout().chunk_columns()));
-    for (int column = 0; column < columns; ++column) {
-      const uint32_t code = CodeAt(words, (first + column) * spec_.weight.bits);
-      if (!special_codes_.empty() && special_codes_[code]) {
-        return NotPacked("weights that are infinite or no number");
-      }
-      const int slab = column / layout().slab_columns();
-      PutCode(code ^ flip_, row_of_unit, column % layout().slab_columns(),
-              codes + slab * layout().slab_bytes());
-    }
-    return absl::OkStatus();
   }
 
   // The code whose first bit is bit `bit` of a row.
@@ -121,15 +152,6 @@ class Packer {
     const uint32_t both =
         shift + spec_.weight.bits > 8 ? low | static_cast<uint32_t>(row[bit / 8 + 1]) << 8 : low;
     return both >> shift & device::LowBits(spec_.weight.bits);
-  }
-
-  void PutCode(uint32_t code, int row_of_unit, int column, std::byte* slab) const {
-    const Place* place = &places_[(row_of_unit * layout().slab_columns() + column) * kMostPlanes];
-    for (int bit = 0; bit < layout().code_bits; ++place) {
-      const uint32_t part = code >> bit & device::LowBits(place->bits);
-      slab[place->byte] |= static_cast<std::byte>(part << place->shift);
-      bit += place->bits;
-    }
   }
 
   // Of the row's largest finite scale; scales of zeros do not count when scales are folded.
@@ -149,7 +171,7 @@ class Packer {
 
   // Whether all weights of the group that `column` lies in are zero; for floats.
   bool IsZeroGroup(int64_t row, int64_t column) const {
-    const std::byte* const words = tensors_.codes.data() + row * spec_.RowWords(shape_.k) * 4;
+    const std::byte* const words = RowOf(row);
     const int64_t first = column / spec_.scale_block_k * spec_.scale_block_k;
     const int64_t end = std::min(first + spec_.scale_block_k, shape_.k);
     for (int64_t k = first; k < end; ++k) {
@@ -160,10 +182,10 @@ class Packer {
     return true;
   }
 
-  absl::Status PackScale(int64_t row, int64_t column, std::byte* to) const {
+  // The scale of (row, column), which is scale `index`.
+  absl::Status PackScale(int64_t row, int64_t column, int64_t index, std::byte* to) const {
     if (!packing_.group_scale.present()) return absl::OkStatus();
-    const int64_t index = GridIndex(row, column);
-    if (packing_.is_folded) return PackFolded(row, column, to);
+    if (packing_.is_folded) return PackFolded(row, column, index, to);
     if (spec_.scale.bits != 8) {
       std::memcpy(to, tensors_.scales.data() + index * layout().scale_bytes,
                   static_cast<size_t>(layout().scale_bytes));
@@ -176,8 +198,8 @@ class Packer {
     return absl::OkStatus();
   }
 
-  absl::Status PackFolded(int64_t row, int64_t column, std::byte* to) const {
-    const float scale = ScaleAt(spec_.scale, tensors_.scales, GridIndex(row, column));
+  absl::Status PackFolded(int64_t row, int64_t column, int64_t index, std::byte* to) const {
+    const float scale = ScaleAt(spec_.scale, tensors_.scales, index);
     if (!std::isfinite(scale)) return NotPacked("scales that are no number");
     const int below = RowExponent(row) - std::ilogb(scale);
     const bool fits = below >= 0 && below <= Sm90Operand::kFoldedSteps;
@@ -209,68 +231,13 @@ class Packer {
     return factors;
   }
 
-  // Where the planes' parts of a code go: byte of the slab, and bits.
-  struct Place {
-    int byte = 0;
-    uint8_t shift = 0;
-    uint8_t bits = 0;
-  };
-  static constexpr int kMostPlanes = 3;
-
-  // [row of the unit][column of the slab][kMostPlanes]
-  static std::vector<Place> Places(const PackedLayout& layout) {
-    std::vector<Place> places(
-        static_cast<size_t>(PackedLayout::kUnitRows * layout.slab_columns() * kMostPlanes));
-    for (int at = 0; at < PackedLayout::kUnitRows * layout.slab_columns(); ++at) {
-      Place* to = &places[static_cast<size_t>(at * kMostPlanes)];
-      if (layout.has_signs_apart) {
-        PlaceMagnitudeAndSign(layout, at, to);
-        continue;
-      }
-      for (int bit = 0; bit < layout.code_bits; ++to) {
-        const PackedLayout::Plane plane = layout.PlaneAt(bit);
-        const PackedLayout::CodePlace place =
-            layout.PlaceOf(plane, at / layout.slab_columns(), at % layout.slab_columns());
-        *to = {place.word * 4 + place.shift / 8, static_cast<uint8_t>(place.shift % 8),
-               static_cast<uint8_t>(plane.bits)};
-        bit += plane.bits;
-      }
-    }
-    return places;
-  }
-
-  static void PlaceMagnitudeAndSign(const PackedLayout& layout, int at, Place* to) {
-    const PackedLayout::CodePlace place =
-        layout.PlaceOf(layout.PlaneAt(0), at / layout.slab_columns(), at % layout.slab_columns());
-    const int sign = PackedLayout::SignShift(place.shift / layout.lane_bits);
-    to[0] = {place.word * 4 + place.shift / 8, static_cast<uint8_t>(place.shift % 8), 3};
-    to[1] = {place.word * 4 + sign / 8, static_cast<uint8_t>(sign % 8), 1};
-  }
-
-  // Codes that 16-bit operands would read as finite numbers; empty when there are none.
-  static std::vector<bool> SpecialCodes(const Sm90Packing& packing) {
-    const NumberFormat& weight = packing.operand.weight;
-    std::vector<bool> special;
-    if (!packing.operand.is_wide() || weight.special == SpecialValues::kNone) return special;
-    for (uint32_t code = 0; code < 1u << weight.bits; ++code) {
-      const uint32_t magnitude = code & device::LowBits(weight.bits - 1);
-      const uint32_t first = weight.special == SpecialValues::kIeee
-                                 ? device::LowBits(weight.exponent_bits) << weight.mantissa_bits
-                                 : device::LowBits(weight.bits - 1);
-      special.push_back(magnitude >= first);
-    }
-    return special;
-  }
-
   const QuantSpec& spec_;
   const LayerShape& shape_;
   const WeightTensors& tensors_;
   const Sm90Packing packing_;
   const int64_t scale_columns_;
-  const std::vector<Place> places_;
-  const std::vector<bool> special_codes_;
+  const SlabPacker slab_packer_;
   std::vector<int> row_exponents_;
-  const uint32_t flip_;  // makes unsigned codes two's complement
 };
 
 }  // namespace

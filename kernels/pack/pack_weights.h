@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/base/host_buffer.h"
 #include "kernels/contract/quant_spec.h"
 
 namespace gemmd {
@@ -23,7 +24,7 @@ struct WeightTensors {
 };
 
 struct PackedWeights {
-  std::vector<std::byte> units;
+  HostBuffer units;
   std::vector<std::byte> channel_factor;  // float32 [N]; empty = all 1
 };
 

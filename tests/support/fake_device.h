@@ -55,6 +55,9 @@ struct FakeState {
   std::function<absl::Status()> on_load;
   std::function<absl::Status()> on_open;
   std::function<void()> on_close;
+  // What layers answer; may grow while they live.
+  Mutex mutex;
+  std::vector<KernelNumerics> numerics ABSL_GUARDED_BY(mutex);
 };
 
 class FakeMemory : public Memory {
@@ -88,6 +91,10 @@ class FakeLayer : public DeviceLayer {
   const LayerShape& shape() const override { return shape_; }
   bool gate_up_interleaved() const override { return false; }
   uint64_t bytes() const override { return 1000; }
+  std::vector<KernelNumerics> numerics() const override {
+    MutexLock lock(state_->mutex);
+    return state_->numerics;
+  }
 
  private:
   const std::shared_ptr<FakeState> state_;
@@ -111,7 +118,7 @@ class FakeDevice : public Device {
     return 1000 * static_cast<uint64_t>(state_->live_layers.load());
   }
 
-  absl::StatusOr<std::shared_ptr<DeviceLayer>> LoadLayer(const StandardTensor& tensor) override {
+  absl::StatusOr<std::shared_ptr<DeviceLayer>> LoadLayer(StandardTensor tensor) override {
     ++state_->loads;
     if (state_->on_load) GEMMD_RETURN_IF_ERROR(state_->on_load());
     return std::make_shared<FakeLayer>(state_, tensor);
@@ -140,7 +147,10 @@ class FakeDevice : public Device {
   absl::StatusOr<CallReport> RunGemm(Stream&, const GemmCall& call) override {
     ++state_->runs;
     if (state_->on_run) GEMMD_RETURN_IF_ERROR(state_->on_run());
-    return CallReport{"fake", call.x.type, ""};
+    CallReport report{"fake", call.x.type, ""};
+    const std::vector<KernelNumerics> known = call.layer->numerics();
+    if (!known.empty()) report.numerics = call.numerics != 0 ? call.numerics : known.front().id;
+    return report;
   }
   absl::StatusOr<MoeReport> RunMoe(Stream&, const MoeCall& call) override {
     ++state_->runs;

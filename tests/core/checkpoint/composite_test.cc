@@ -110,6 +110,28 @@ TEST(CompositeProgressTest, CountsAllParts) {
   EXPECT_EQ(last, total);
 }
 
+TEST(CompositeProgressTest, TheBytesOfAModuleAreKnownBeforeItIsRead) {
+  const auto checkpoint = Checkpoint::Open(CaseDirectory("modelopt_nvfp4_qwen3moe")).value();
+  const std::string experts = "model.layers.0.mlp.experts.";
+  const SliceRequest second{.experts = {.rank = 1, .size = 3}};
+  struct Case {
+    std::string module;
+    SliceRequest slice;
+  };
+  for (const auto& [module, slice] :
+       {Case{experts + "gate_up_proj"}, {experts + "gate_up_proj", second}, {experts + "0.down_proj"}}) {
+    uint64_t total = 0;
+    const auto progress = [&total](uint64_t, uint64_t all) {
+      total = all;
+      return true;
+    };
+    ASSERT_TRUE(checkpoint->ReadLayer(module, progress, slice).ok()) << module;
+    EXPECT_EQ(checkpoint->BytesOf(module, slice), total) << module;
+    EXPECT_GT(total, 0u);
+  }
+  EXPECT_EQ(checkpoint->BytesOf("model.layers.7.mlp.down_proj"), 0u);
+}
+
 // Golden case `name` without the tensors of modules that `is_missing` names.
 absl::StatusOr<CheckpointLayer> ReadWithout(const std::string& name, const std::string& missing,
                                             const std::string& module) {

@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "core/layer/file_identity.h"
 #include "kernels/base/status.h"
 #include "tests/core/checkpoint/test_checkpoint.h"
 
@@ -52,6 +53,16 @@ TEST_F(CheckpointCacheTest, OpensACheckpointOnce) {
   EXPECT_EQ(Read(), "1");
   EXPECT_EQ(Open(), first);
   EXPECT_EQ(cache_.size(), 1u);
+}
+
+TEST_F(CheckpointCacheTest, OpensByAnIdentityThatTheCallerTook) {
+  const auto first = Open();
+  const std::string identity = FileIdentity(Directory("model")).value();
+  EXPECT_EQ(cache_.Open(Directory("model"), identity).value(), first);
+  WriteTensors(Directory("model") / kShard, PlainLinears({"a"}, 2));
+  MakeNewer(Directory("model") / kShard);
+  EXPECT_EQ(cache_.Open(Directory("model"), identity).value(), first) << "as the caller wants it";
+  EXPECT_EQ(Read(), "2");
 }
 
 TEST_F(CheckpointCacheTest, NoticesAShardThatWasWrittenAnew) {

@@ -309,12 +309,19 @@ TEST_F(LayerRegistryTest, LoadsStartOnlyWhileTheirBytesFitTogether) {
     absl::SleepFor(absl::Milliseconds(5));
     --running;
   };
+  bool measured = false;
   const auto most_at_once = [&](uint64_t bytes, uint64_t first_seed) {
     most = 0;
     std::vector<std::shared_ptr<Outcome>> outcomes;
     for (uint64_t session = 1; session <= 6; ++session) {
+      registry.RemoveSession(session);  // and its layers, which would reach the quota
+      registry.AddSession(session);
       LayerOrigin origin = Origin(first_seed + session);
-      origin.bytes = bytes;
+      if (measured) {
+        origin.measure = [bytes] { return bytes; };
+      } else {
+        origin.bytes = bytes;
+      }
       outcomes.push_back(Start(session, "", std::move(origin)));
     }
     for (const auto& outcome : outcomes) EXPECT_TRUE(outcome->Wait().ok());
@@ -323,6 +330,52 @@ TEST_F(LayerRegistryTest, LoadsStartOnlyWhileTheirBytesFitTogether) {
   EXPECT_EQ(most_at_once(501, 100), 1);
   EXPECT_EQ(most_at_once(5000, 200), 1) << "too large for the budget: alone, but not never";
   EXPECT_LE(most_at_once(500, 300), 2);
+  measured = true;
+  EXPECT_EQ(most_at_once(501, 400), 1);
+  EXPECT_EQ(most_at_once(5000, 500), 1);
+  EXPECT_LE(most_at_once(500, 600), 2);
+}
+
+TEST_F(LayerRegistryTest, LoadsWhoseBytesAreMeasuredAndFitRunTogether) {
+  on_read = [this] { gate.Wait(); };
+  LayerOrigin one = Origin(1), other = Origin(2);
+  std::atomic<int> measured{0};
+  one.measure = other.measure = [&measured] { return ++measured, uint64_t{500}; };
+  const auto first = Start(1, "", std::move(one));
+  const auto second = Start(2, "", std::move(other));
+  gate.WaitForArrivals(2);
+  gate.Open();
+  EXPECT_TRUE(first->Wait().ok());
+  EXPECT_TRUE(second->Wait().ok());
+  EXPECT_EQ(measured, 2) << "once each";
+}
+
+TEST_F(LayerRegistryTest, ALoadWhoseBytesCannotBeMeasuredRuns) {
+  LayerOrigin origin = Origin(1);
+  origin.measure = []() -> uint64_t { throw std::bad_alloc(); };
+  EXPECT_TRUE(Start(1, "", std::move(origin))->Wait().ok());
+}
+
+TEST(LayerRegistryMemoryTest, WithoutLoadsNoBuffersAreKept) {
+  LayerRegistry idle{{.loader_threads = 2, .keep_buffers = absl::Milliseconds(1)}};
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  { const Buffer given_up = Buffer::Uninitialized(Buffer::kLargeBlock); }
+  ASSERT_GT(Buffer::kept_bytes(), 0u);
+  // A load wakes a loader, which then waits for the next one.
+  FakeDevice device{std::make_shared<FakeState>()};
+  idle.AddSession(1);
+  LayerOrigin origin;
+  origin.device = &device;
+  origin.read = [](const ProgressFunction&) {
+    return absl::StatusOr<CheckpointLayer>(
+        CheckpointLayer{testing::RandomTensor(testing::Int4Spec(), {1, 4, 32}, 1), "fake"});
+  };
+  Outcome outcome;
+  idle.Register({1, "", nullptr, [&](absl::StatusOr<LayerInfo> info) { outcome.Set(std::move(info)); }},
+                std::move(origin));
+  EXPECT_TRUE(outcome.Wait().ok());
+  while (Buffer::kept_bytes() > 0 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(Buffer::kept_bytes(), 0u);
 }
 
 TEST_F(LayerRegistryTest, TwoLoadsThatFitRunTogether) {

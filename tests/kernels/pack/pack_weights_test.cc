@@ -57,7 +57,7 @@ struct OperandConfig {
 };
 
 template <typename T>
-T ValueAt(const std::vector<std::byte>& bytes, int64_t offset) {
+T ValueAt(absl::Span<const std::byte> bytes, int64_t offset) {
   T value;
   std::memcpy(&value, bytes.data() + offset, sizeof(value));
   return value;
@@ -118,13 +118,28 @@ class PackedReader {
     return factor;
   }
 
+  // A tile of codes that need no decoding is read as ldmatrix does it.
+  static device::SlabCodesSm90<Config> CodesOf(const char* slab, int thread) {
+    device::SlabCodesSm90<Config> codes;
+    if constexpr (Config::Layout().is_direct()) {
+      for (int v = 0; v < PackedLayout::kRegisters; ++v) {
+        const Element first = ElementOf(thread, v, 0);
+        const int byte_of_row = first.column * Config::kOperand.bits() / 8;
+        std::memcpy(&codes.words[v], slab + PackedLayout::TileOffset(first.row, byte_of_row),
+                    sizeof(codes.words[v]));
+      }
+    } else {
+      codes.Load(slab, thread);
+    }
+    return codes;
+  }
+
   void ExpectSlab(int64_t chunk, int64_t unit, int slab) const {
     const int64_t offset = layout().UnitOffset(chunk, unit, tensor_.shape.n, tensor_.shape.k);
     const auto* codes_at = reinterpret_cast<const char*>(packed_.units.data()) + offset +
                            layout().code_offset() + slab * layout().slab_bytes();
     for (int thread = 0; thread < 128; ++thread) {
-      device::SlabCodesSm90<Config> codes;
-      codes.Load(codes_at, thread);
+      const device::SlabCodesSm90<Config> codes = CodesOf(codes_at, thread);
       for (int at = 0; at < 16 * kElements; ++at) {
         const int v = at / kElements;
         const auto [r, c] = ElementOf(thread, v, at % kElements);
@@ -270,6 +285,24 @@ QuantSpec Spec(const NumberFormat& weight, const NumberFormat& scale, int64_t gr
   spec.scale = scale;
   spec.scale_block_k = group;
   return spec;
+}
+
+TEST(PackWeightsTest, UnquantizedWeightsAreTilesAsTheyAre) {
+  Random random(8);
+  for (const LayerShape& shape : {LayerShape{1, 70, 300}, {1, 64, 61}}) {
+    ExpectPacked<OperandConfig<kBFloat16, ElementType::kBFloat16, ZeroPointKind::kNone>>(
+        Spec(kBFloat16, kNoFormat, 0), shape, random);
+    ExpectPacked<OperandConfig<kFloat16, ElementType::kFloat16, ZeroPointKind::kNone>>(
+        Spec(kFloat16, kNoFormat, 0), shape, random);
+  }
+}
+
+// What tests/gpu sees of it is whole matrices: this is the layout that wgmma reads.
+TEST(PackWeightsTest, TilesAreSwizzledOverRowsOf128Bytes) {
+  EXPECT_EQ(PackedLayout::TileOffset(0, 17), 17);
+  EXPECT_EQ(PackedLayout::TileOffset(1, 0), 128 + 16);
+  EXPECT_EQ(PackedLayout::TileOffset(6, 2 * 16 + 5), 6 * 128 + 4 * 16 + 5);
+  EXPECT_EQ(PackedLayout::TileOffset(15, 7 * 16), 15 * 128);
 }
 
 TEST(PackWeightsTest, BlocksOfRowsShareScales) {

@@ -49,12 +49,13 @@ size_t Align(std::vector<std::byte>& image) {
   return image.size();
 }
 
-template <typename T>
-std::optional<size_t> Put(const std::vector<T>& tensor, std::vector<std::byte>& image) {
+template <typename Tensor>
+std::optional<size_t> Put(const Tensor& tensor, std::vector<std::byte>& image) {
   if (tensor.empty()) return std::nullopt;
   const size_t place = Align(image);
-  image.resize(place + tensor.size() * sizeof(T));
-  std::memcpy(image.data() + place, tensor.data(), tensor.size() * sizeof(T));
+  const size_t bytes = tensor.size() * sizeof(typename Tensor::value_type);
+  image.resize(place + bytes);
+  std::memcpy(image.data() + place, tensor.data(), bytes);
   return place;
 }
 
@@ -72,15 +73,21 @@ std::vector<std::byte> WithGaps(const std::vector<std::byte>& matrix, int64_t ro
 
 // How a problem is put to a kernel.
 struct Variant {
-  int64_t gap;  // elements between rows of x and y
+  int64_t gap;        // elements between rows of x and y
+  int64_t scale_gap;  // between rows of group scales
   ElementType y_type;
 };
 
-// The gap with which a tensor map can address every row of x.
-int64_t GapToAlignment(const SelfTestProblem& problem) {
+int64_t GroupsOf(const SelfTestProblem& problem) {
+  const int64_t columns = problem.group_scale_columns;
+  return columns == 0 ? 0 : (problem.shape.k + columns - 1) / columns;
+}
+
+// The gap with which a tensor map can address every row of `columns` elements.
+int64_t GapToAlignment(int64_t columns, int64_t element_bytes) {
   constexpr int64_t kRowAlignment = 16;  // bytes
-  const int64_t elements = kRowAlignment / ElementBytes(problem.x_type);
-  return (elements - problem.shape.k % elements) % elements;
+  const int64_t elements = kRowAlignment / element_bytes;
+  return (elements - columns % elements) % elements;
 }
 
 Places LayOut(const SelfTestProblem& problem, const Variant& variant,
@@ -99,7 +106,10 @@ Places LayOut(const SelfTestProblem& problem, const Variant& variant,
   places.channel_factor = Put(problem.packed.channel_factor, image);
   const auto gap_bytes = static_cast<size_t>(gap * ElementBytes(problem.x_type));
   places.x = Put(WithGaps(problem.x, problem.rows, gap_bytes), image);
-  places.group_scales = Put(problem.group_scales, image);
+  places.group_scales = Put(
+      WithGaps(problem.group_scales, problem.rows,
+               problem.group_scales.empty() ? 0 : static_cast<size_t>(variant.scale_gap) * sizeof(float)),
+      image);
   places.sorted_slots = Put(problem.sorted_slots, image);
   places.row_offsets = Put(problem.row_offsets, image);
   places.tile_offsets = Put(problem.tile_offsets, image);
@@ -130,7 +140,7 @@ GemmArgs MakeArgs(const SelfTestProblem& problem, const Variant& variant, const 
   args.y_type = variant.y_type;
   if (const int64_t columns = problem.group_scale_columns; columns > 0) {
     args.group_scale = reinterpret_cast<const float*>(address(places.group_scales));
-    args.group_scale_stride = (problem.shape.k + columns - 1) / columns;
+    args.group_scale_stride = GroupsOf(problem) + variant.scale_gap;
     args.group_scale_columns = static_cast<int32_t>(columns);
     args.split_activations = 1;
   }
@@ -188,13 +198,19 @@ class OnDevice : public SelfTester {
 
   absl::Status Test(const GemmKernel& kernel, const SelfTestSubject& subject) override {
     GEMMD_ASSIGN_OR_RETURN(const SelfTestProblem problem, MakeSelfTestProblem(kernel, subject));
-    const int64_t gap = kernel.needs_x_map ? GapToAlignment(problem) : 0;
-    GEMMD_RETURN_IF_ERROR(Run(kernel, problem, {gap, ElementType::kFloat32}));
+    Variant variant = {0, 0, ElementType::kFloat32};
+    if (kernel.needs_x_map) {
+      variant.gap = GapToAlignment(problem.shape.k, ElementBytes(problem.x_type));
+      variant.scale_gap = GapToAlignment(GroupsOf(problem), sizeof(float));
+    }
+    GEMMD_RETURN_IF_ERROR(Run(kernel, problem, variant));
     if (kernel.x_box_rows == 0) return absl::OkStatus();
-    GEMMD_RETURN_IF_ERROR(Run(kernel, problem, {gap, ElementType::kBFloat16}));
+    variant.y_type = ElementType::kBFloat16;
+    GEMMD_RETURN_IF_ERROR(Run(kernel, problem, variant));
     // Rows at odd addresses cannot be copied by tensor map: the other path of kernels that use one.
-    return kernel.needs_x_map ? absl::OkStatus()
-                              : Run(kernel, problem, {/*gap=*/1, ElementType::kFloat32});
+    return kernel.needs_x_map
+               ? absl::OkStatus()
+               : Run(kernel, problem, {/*gap=*/1, /*scale_gap=*/0, ElementType::kFloat32});
   }
 
  private:

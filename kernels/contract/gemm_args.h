@@ -76,6 +76,7 @@ struct GemmArgs {
   // x in boxes of 128 bytes by the kernel's rows; for kernels that copy x so (launch/x_map.h).
   uint32_t has_x_map;
   TensorMap x_map;
+  TensorMap x_scale_map;  // group_scale in boxes of 4 columns, for kernels that need x_map
 };
 
 }  // namespace gemmd

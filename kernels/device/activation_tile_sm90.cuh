@@ -1,8 +1,8 @@
 // What    Copies the columns of one stage of the activation rows of a tile into shared memory.
 // Shapes  Stage: [chunk][2 slabs of 128 bytes a row][kTokens rows][128 bytes], 16-byte vector v of
 //         row r at v ^ (r % 8): the layout of ptx::SwizzledTileDescriptor. Scales of x:
-//         [chunk][2 slabs][kTokens] float32. Rows and columns outside x are zeros.
-// Sync    MappedActivationsSm90: one thread; bytes only, no arrival. ActivationTileSm90: each
+//         contract/sm90_block.h. Rows and columns outside x are zeros.
+// Sync    MappedActivationsSm90, MappedXScalesSm90: one thread; bytes only, no arrival. ActivationTileSm90: each
 //         producer thread gives `full` one arrival.
 #ifndef GEMMD_KERNELS_DEVICE_ACTIVATION_TILE_SM90_CUH_
 #define GEMMD_KERNELS_DEVICE_ACTIVATION_TILE_SM90_CUH_
@@ -13,6 +13,7 @@
 #include "kernels/device/ptx/mbarrier.cuh"
 #include "kernels/device/ptx/tensor_copy.cuh"
 #include "kernels/device/sm90_tile.cuh"
+#include "kernels/device/stage_ring_sm90.cuh"
 
 namespace gemmd::device {
 
@@ -145,7 +146,7 @@ struct ActivationTileSm90 {
   }
 };
 
-// Scales of x per row and 128 columns, or multiples of them.
+// Scales of x per row and 128 columns, or multiples of them, by the threads.
 template <class Config>
 struct XScaleTileSm90 {
   using Tile = Sm90Tile<Config>;
@@ -178,71 +179,63 @@ struct XScaleTileSm90 {
   }
 };
 
-// Scales of x times the weights' scales of a tile whose rows of w share theirs. They are read kAhead slabs
-// ahead, so that nothing waits for them. `slot`: of the slab, its number modulo kAhead, known when
-// compiling: a copy of a register would wait for what is being read into it.
+// The same for stages of one slab, by the tensor memory accelerator, which reads of a row 16 bytes from a
+// multiple of 16 bytes on: neighbouring slabs share a tile. There are as many tiles as stages, so that one
+// is not copied to again before the stages of its slabs are.
 template <class Config>
-class ScaleProductSm90 {
+class MappedXScalesSm90 {
  public:
   using Tile = Sm90Tile<Config>;
 
-  __device__ static ScaleProductSm90 Of(const GemmArgs& args, int64_t first_row, int32_t tile,
-                                        int thread) {
-    const int rows = static_cast<int>(Min<int64_t>(args.m - first_row, Config::kTokens));
-    return {args.group_scale + (first_row + Min(thread, rows - 1)) * args.group_scale_stride,
-            Min(Tile::kProducerThreads, rows - 1 - Min(thread, rows - 1)) * args.group_scale_stride,
-            args.group_scale_columns / Tile::Unit().slab_columns(), &args.weights,
-            Min(tile * Config::kRowGroups,
-                static_cast<int32_t>(PackedLayout::Units(args.weights.n)) - 1)};
-  }
+  // Of a tile of x. `tile`: the last one of scales that was copied to.
+  __device__ MappedXScalesSm90(const GemmArgs& args, int64_t first_token,
+                               const SharersSm90<Config>& sharers, int tile)
+      : map_(&args.x_scale_map),
+        first_row_(static_cast<int32_t>(first_token) + static_cast<int32_t>(sharers.index) * kRows),
+        slabs_per_scale_(
+            Config::kHasXScales ? args.group_scale_columns / Tile::Unit().slab_columns() : 1),
+        sharers_(sharers),
+        tile_(tile) {}
 
-  static constexpr int kAhead = Config::kTokens == 256 ? 1 : 4;
+  __device__ int tile() const { return tile_; }
+  // What Start copies, to each block.
+  __device__ uint32_t bytes() const { return is_new_ ? Config::kTokens * kRowBytes : 0; }
+  // The slab's scales, StageRingSm90::x_scale_place().
+  __device__ int32_t place() const { return tile_ * (Tile::kXScaleBytes / 4) + column_of_tile_; }
 
-  // Begins to read those of a slab. Rows beyond x read others.
-  __device__ void Fetch(int slot, int32_t slab) {
+  // Slabs come in ascending order.
+  __device__ void MoveTo(int32_t slab) {
     const int32_t column = slabs_per_scale_ == 1 ? slab : slab / slabs_per_scale_;
-    of_weights_[slot] = WeightScale(slab);
-    GEMMD_UNROLL
-    for (int i = 0; i < kCount; ++i) of_x_[slot][i] = scales_[i * second_row_ + column];
+    column_of_tile_ = column % kColumns;
+    is_new_ = column - column_of_tile_ != first_column_;
+    first_column_ = column - column_of_tile_;
+    if (is_new_ && ++tile_ == Config::kStages) tile_ = 0;
   }
-  __device__ void Store(int slot, float* stage, int thread) const {
-    GEMMD_UNROLL
-    for (int i = 0; i < kCount; ++i) {
-      stage[i * Tile::kProducerThreads + thread] = of_x_[slot][i] * of_weights_[slot];
+
+  __device__ void Start(const StageRingSm90<Config>& ring) const {
+    if (!is_new_) return;
+    const uint32_t to = ring.x_scale_tile(tile_) + sharers_.index * (kRows * kRowBytes);
+    if constexpr (Config::kSharers == 1) {
+      ptx::TensorCopy2d(to, map_, first_column_, first_row_, ring.full());
+    } else {
+      ptx::TensorCopy2dMulticast(to, map_, first_column_, first_row_, ring.full(),
+                                 sharers_.ranks());
     }
   }
 
  private:
-  static constexpr int kCount = Config::kTokens / Tile::kProducerThreads;
+  static constexpr int kRows = Config::kTokens / Config::kSharers;
+  static constexpr int kColumns = Tile::kXScaleStride;
+  static constexpr int kRowBytes = kColumns * 4;
 
-  static_assert(kCount <= 2, "two rows of x a thread");
-
-  __device__ ScaleProductSm90(const float* scales, int64_t second_row, int32_t slabs_per_scale,
-                              const WeightArgs* weights, int32_t unit)
-      : scales_(scales),
-        second_row_(second_row),
-        slabs_per_scale_(slabs_per_scale),
-        weights_(weights),
-        unit_(unit) {}
-
-  // Of the tile's first row.
-  __device__ float WeightScale(int32_t slab) const {
-    constexpr PackedLayout kChunk = Tile::Layout();
-    const int32_t chunk = slab / PackedLayout::kSlabsPerChunk;
-    const int32_t set =
-        slab % PackedLayout::kSlabsPerChunk * kChunk.slab_columns() / kChunk.scale_step;
-    const char* const unit = static_cast<const char*>(weights_->packed) +
-                             kChunk.UnitOffset(chunk, unit_, weights_->n, weights_->k);
-    return LoadNumber<Config::kGroupScale>(unit, set * PackedLayout::kUnitRows);
-  }
-
-  const float* scales_;  // of the thread's first row
-  int64_t second_row_;   // floats from it to the thread's second row
+  const TensorMap* map_;
+  int32_t first_row_;  // of this block's part
   int32_t slabs_per_scale_;
-  const WeightArgs* weights_;
-  int32_t unit_;
-  float of_weights_[kAhead];
-  float of_x_[kAhead][kCount];
+  SharersSm90<Config> sharers_;
+  int tile_;
+  int32_t first_column_ = -1;
+  int32_t column_of_tile_ = 0;
+  bool is_new_ = false;
 };
 
 }  // namespace gemmd::device

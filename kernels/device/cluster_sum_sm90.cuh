@@ -40,6 +40,22 @@ struct ClusterSumSm90 {
     }
   }
 
+  // The same for sums of TokenProductSm90, from token `first_token` and row `first_row` of the tile on.
+  template <int kSums>
+  __device__ static void PutTokens(float* sums, int first_token, int first_row, int lane,
+                                   const float (&d)[kSums]) {
+    float* const mine = sums + (first_token + lane / 32 * 16 + lane % 32 / 4) * Tile::kSumStride +
+                        first_row + lane % 4 * 2;
+    GEMMD_UNROLL
+    for (int j = 0; j < kSums / 4; ++j) {
+      GEMMD_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        *reinterpret_cast<float2*>(mine + half * 8 * Tile::kSumStride + 8 * j) = {
+            d[4 * j + 2 * half], d[4 * j + 2 * half + 1]};
+      }
+    }
+  }
+
   // `parts` blocks: this one is `part`, and part p has rank first_rank + p * kSharers.
   __device__ static void Store(const GemmArgs& args, uint32_t sums, int64_t first_token,
                                int32_t first_row, uint32_t first_rank, uint32_t part,

@@ -1,12 +1,13 @@
-// What    y = x * w^T for weights decoded in registers, on SM90, for many rows of x: stages of one
-//         slab leave room for tiles of 256 of them, and the matrix unit always has work.
+// What    y = x * w^T for weights decoded in registers, or read from shared memory where they need no
+//         decoding, on SM90, for many rows of x: stages of one slab leave room for tiles of 256 of
+//         them, and the matrix unit always has work.
 // Shapes  Grid: x = clusters times their blocks; each works on tiles cluster, cluster + clusters,
 //         ... (TilePlaceSm90). Cluster, along x: kSharers neighbouring tiles of w that share the
 //         tile of x, times the parts of K; part p takes slabs p, p + parts, ... With several parts
 //         every cluster has one tile. Threads: the math warpgroups of device/sm90_tile.cuh, then one
-//         that copies. A stage holds one slab. x comes by the tensor memory accelerator: x_map.
+//         that copies. A stage holds one slab. x and its scales come by the tensor memory accelerator: x_map, x_scale_map.
 // Keys    Every run gives the same bits: sums grow in the order of K, then over the parts.
-// Sync    full[stage]: bulk copies of weights and x and, with scales of x, every producer thread.
+// Sync    full[stage]: copies of weights, x and scales of x.
 //         empty[stage]: one arrival per math warp of every block that shares x. While a tile is
 //         stored, its last stage is the math warps' own; the others fill for the next tile.
 #ifndef GEMMD_KERNELS_DEVICE_GEMM_SM90_SLAB_CUH_
@@ -15,10 +16,13 @@
 #include "kernels/device/activation_tile_sm90.cuh"
 #include "kernels/device/cluster_sum_sm90.cuh"
 #include "kernels/device/ptx/warpgroup.cuh"
+#include "kernels/device/shared_product_sm90.cuh"
 #include "kernels/device/slab_copy_sm90.cuh"
 #include "kernels/device/slab_product_sm90.cuh"
 #include "kernels/device/tile_place_sm90.cuh"
 #include "kernels/device/tile_store_sm90.cuh"
+#include "kernels/device/token_product_sm90.cuh"
+#include "kernels/device/token_store_sm90.cuh"
 
 namespace gemmd::device {
 
@@ -58,95 +62,69 @@ __device__ int32_t SlabsSm90(const GemmArgs& args) {
   return (args.weights.k + kColumns - 1) / kColumns;
 }
 
-// The scales of a tile of x on their way to a stage: Fetch begins with a slab's, Put ends with them. They
-// lie in `slot` between, one of kAhead.
-template <class Config>
-struct NoScalesSm90 {
-  static constexpr int kAhead = 1;
+// How a warpgroup sums up its part of a tile, and what becomes of the sums.
+template <class Config, class ProductOf>
+struct RowPartsSm90 {
+  using Product = ProductOf;
+  using Store = TileStoreSm90<Config, typename Product::Sum>;
 
-  __device__ NoScalesSm90(const GemmArgs&, const TileWalkSm90<Config>&, int) {}
-  __device__ void Fetch(int, int32_t) {}
-  __device__ void Put(int, int32_t, const StageRingSm90<Config>&) const {}
-};
-
-template <class Config>
-struct CopiedScalesSm90 {
-  static constexpr int kAhead = 1;
-  XScaleTileSm90<Config> scales;
-  int thread;
-
-  __device__ CopiedScalesSm90(const GemmArgs& args, const TileWalkSm90<Config>& walk, int thread)
-      : scales(XScaleTileSm90<Config>::Of(args, walk.first_token())), thread(thread) {}
-  __device__ void Fetch(int, int32_t) {}
-  __device__ void Put(int, int32_t slab, const StageRingSm90<Config>& ring) const {
-    scales.Load(slab, ring.x_scales(), thread);
-    ptx::MbarrierArriveAfterCopies(ring.full());
+  __device__ static void Put(float* sums, int thread, const Product& product) {
+    ClusterSumSm90<Config>::Put(sums, thread / 128, thread % 128, product.sum);
   }
 };
-
 template <class Config>
-struct MultipliedScalesSm90 {
-  static constexpr int kAhead = ScaleProductSm90<Config>::kAhead;
-  ScaleProductSm90<Config> product;
-  int thread;
+struct TokenPartsSm90 {
+  using Product = TokenProductSm90<Config>;
+  using Store = TokenStoreSm90<Config>;
 
-  __device__ MultipliedScalesSm90(const GemmArgs& args, const TileWalkSm90<Config>& walk,
-                                  int thread)
-      : product(ScaleProductSm90<Config>::Of(args, walk.first_token(), walk.tile(), thread)),
-        thread(thread) {}
-  __device__ void Fetch(int slot, int32_t slab) { product.Fetch(slot, slab); }
-  __device__ void Put(int slot, int32_t, const StageRingSm90<Config>& ring) const {
-    product.Store(slot, ring.x_scale_floats(), thread);
-    ptx::MbarrierArrive(ring.full());
+  __device__ static void Put(float* sums, int thread, const Product& product) {
+    using Mine = TokenPlaceSm90<Config>;
+    GEMMD_UNROLL
+    for (int block = 0; block < Mine::kBlocks; ++block) {
+      ClusterSumSm90<Config>::PutTokens(
+          sums, Mine::FirstToken(thread / 128) + block * Mine::kBlockTokens,
+          Mine::FirstRow(thread / 128), thread % 128, product.sum[block]);
+    }
   }
 };
-
-template <class Config, bool kHasXScales = Config::kHasXScales,
-          bool kSharesScales = Config::kSharesScales>
-struct TileScalesSm90 {
-  using Type = NoScalesSm90<Config>;
+template <class Config, bool kIsDirect = Sm90Tile<Config>::kIsDirect,
+          bool kByToken = MatrixStepSm90<Config>::kPromotesByToken>
+struct TilePartsSm90 {
+  using Type = RowPartsSm90<Config, SlabProductSm90<Config>>;
 };
 template <class Config>
-struct TileScalesSm90<Config, true, false> {
-  using Type = CopiedScalesSm90<Config>;
+struct TilePartsSm90<Config, true, false> {
+  using Type = RowPartsSm90<Config, SharedProductSm90<Config>>;
 };
 template <class Config>
-struct TileScalesSm90<Config, true, true> {
-  using Type = MultipliedScalesSm90<Config>;
+struct TilePartsSm90<Config, true, true> {
+  using Type = TokenPartsSm90<Config>;
 };
 
 template <class Config>
 __device__ __forceinline__ void ProduceSlabsSm90(const GemmArgs& args, StageRingSm90<Config> ring,
-                                                 TileWalkSm90<Config> walk, int thread) {
+                                                 TileWalkSm90<Config> walk) {
   using Activations = MappedActivationsSm90<Config>;
-  const int warp = __shfl_sync(0xffffffffu, thread / 32, 0);
-  if (!Config::kHasXScales && warp != 0) return;
-  const ClusterPlaceSm90<Config> place = walk.place;
+  const SharersSm90<Config> sharers = {walk.place.first_rank(), walk.place.sharer};
   const int32_t slabs = SlabsSm90<Config>(args);
+  const StageRangeSm90 range = walk.place.range();
+  int last_scale_tile = Config::kStages - 1;
   for (; walk.HasTile(); walk.Advance()) {
     const auto weights = SlabCopySm90<Config>::Of(args, walk.tile(), walk.rows == 1);
-    const auto activations =
-        Activations::Of(args, walk.first_token(), {place.first_rank(), place.sharer});
-    typename TileScalesSm90<Config>::Type scales(args, walk, thread);
-    constexpr int kAhead = decltype(scales)::kAhead;
-    const StageRangeSm90 range = place.range();
-    const auto fetch = [&](int slot, int32_t slab) { scales.Fetch(slot, Min(slab, slabs - 1)); };
-    GEMMD_UNROLL
-    for (int slot = 0; slot < kAhead; ++slot) fetch(slot, range.first + slot * range.step);
+    const auto activations = Activations::Of(args, walk.first_token(), sharers);
+    MappedXScalesSm90<Config> x_scales(args, walk.first_token(), sharers, last_scale_tile);
     GEMMD_NO_UNROLL
-    for (int32_t slab = range.first; slab < slabs;) {
-      GEMMD_UNROLL
-      for (int slot = 0; slot < kAhead; ++slot, slab += range.step, ring.Advance()) {
-        if (slab >= slabs) break;
-        ring.WaitEmpty();
-        if (warp == 0 && ptx::ElectOne()) {
-          weights.Start(slab, ring.weights(), ring.full(), Activations::kBytes);
-          activations.Start(slab, ring.activations(), ring.full());
-        }
-        scales.Put(slot, slab, ring);
-        fetch(slot, slab + kAhead * range.step);
-      }
+    for (int32_t slab = range.first; slab < slabs; slab += range.step, ring.Advance()) {
+      if constexpr (Config::kHasXScales) x_scales.MoveTo(slab);
+      ring.WaitEmpty();
+      if (!ptx::ElectOne()) continue;
+      if constexpr (Config::kHasXScales) ring.x_scale_place() = x_scales.place();
+      weights.Start(slab, ring.weights(), ring.shared_scale(), ring.full(),
+                    Activations::kBytes + x_scales.bytes());
+      activations.Start(slab, ring.activations(), ring.full());
+      if constexpr (Config::kHasXScales) x_scales.Start(ring);
     }
+    last_scale_tile = x_scales.tile();
   }
 }
 
@@ -154,11 +132,12 @@ __device__ __forceinline__ void ProduceSlabsSm90(const GemmArgs& args, StageRing
 template <class Config>
 __device__ __forceinline__ void StoreParts(const GemmArgs& args, char* shared,
                                            const TileWalkSm90<Config>& walk,
-                                           const SlabProductSm90<Config>& product, int thread) {
+                                           const typename TilePartsSm90<Config>::Type::Product& product,
+                                           int thread) {
   using Sum = ClusterSumSm90<Config>;
   auto* const sums = reinterpret_cast<float*>(shared);
   ptx::NamedBarrier<2, Sm90Tile<Config>::kMathThreads>();  // the sums lie where the stages were
-  Sum::Put(sums, thread / 128, thread % 128, product.sum);
+  TilePartsSm90<Config>::Type::Put(sums, thread, product);
   ptx::ClusterArrive();
   ptx::ClusterWait();
   const ClusterPlaceSm90<Config>& place = walk.place;
@@ -170,8 +149,9 @@ template <class Config>
 __device__ __forceinline__ void MultiplySlabsSm90(const GemmArgs& args, char* shared,
                                                   StageRingSm90<Config> ring,
                                                   TileWalkSm90<Config> walk, int thread) {
-  using Product = SlabProductSm90<Config>;
-  using Store = TileStoreSm90<Config, typename Product::Sum>;
+  using Parts = typename TilePartsSm90<Config>::Type;
+  using Product = typename Parts::Product;
+  using Store = typename Parts::Store;
   static_assert(Store::kStageBytes * Sm90Tile<Config>::kMathThreads / 32 <=
                     Sm90Tile<Config>::kActivationBytes,
                 "the warps' shares of a stage");
@@ -189,14 +169,11 @@ __device__ __forceinline__ void MultiplySlabsSm90(const GemmArgs& args, char* sh
       return;
     }
     ptx::NamedBarrier<2, Sm90Tile<Config>::kMathThreads>();  // all have read the last stage
-    const int32_t first_row = walk.tile() * Sm90Tile<Config>::kRows + warp * Store::kRows;
-    if (first_row < args.weights.n) {
-      int lane = thread % 32;
-      ptx::PinRegister(lane);  // what is computed of it stays out of the loop's registers
-      Store(args, walk.first_token(), first_row, lane,
-            ring.activation_bytes() + warp * Store::kStageBytes)
-          .Store(product.sum);
-    }
+    int lane = thread % 32;
+    ptx::PinRegister(lane);  // what is computed of it stays out of the loop's registers
+    Store(args, walk.first_token(), walk.tile() * Sm90Tile<Config>::kRows, warp, lane,
+          ring.activation_bytes() + warp * Store::kStageBytes)
+        .Store(product.sum);
     ptx::AsyncProxyFence();  // copies write there next
     ring.ArriveEmpty(thread % 32, place.first_rank());
     ring.Advance();
@@ -212,7 +189,7 @@ __global__ void __launch_bounds__(Sm90Tile<Config>::kThreads, 1)
   const int thread = threadIdx.x;
 
   StageRingSm90<Config> ring(shared);
-  if (thread == 0) ring.Init(Config::kHasXScales ? Tile::kProducerThreads : 0);
+  if (thread == 0) ring.Init(/*producers=*/0);
   __syncthreads();
   if constexpr (Config::kSharers > 1) {  // others write into this block's stages
     ptx::ClusterArriveRelaxed();
@@ -221,8 +198,10 @@ __global__ void __launch_bounds__(Sm90Tile<Config>::kThreads, 1)
 
   if (thread >= Tile::kMathThreads) {
     ptx::LowerRegisters<Tile::kProducerRegisters>();
+    if (__shfl_sync(0xffffffffu, thread / 32, 0) != Tile::kMathThreads / 32) return;
     ptx::PrefetchTensorMap(&args.x_map);
-    ProduceSlabsSm90<Config>(args, ring, walk, thread - Tile::kMathThreads);
+    if constexpr (Config::kHasXScales) ptx::PrefetchTensorMap(&args.x_scale_map);
+    ProduceSlabsSm90<Config>(args, ring, walk);
   } else {
     ptx::RaiseRegisters<Tile::kMathRegisters>();
     MultiplySlabsSm90<Config>(args, shared, ring, walk, thread);

@@ -34,11 +34,17 @@ struct MatrixStepSm90 {
   static constexpr bool kSumsInUnit =
       kKeepsInteger ||
       (Tile::Operand().is_wide() && (Config::kScaleOnWeights || Config::kGroupScale == kNoFormat));
+  // x is wgmma's first operand: device/token_product_sm90.cuh.
+  static constexpr bool kPromotesByToken =
+      Config::kStageSlabs == 1 && Tile::kIsDirect && !kSumsInUnit &&
+      (Config::kGroupScale == kNoFormat || Config::kSharesScales);
+  static_assert(!Config::kSharesScales || kPromotesByToken, "nobody else reads the shared scale");
   using Partial = typename AccumulatorSm90<kIsInteger>::Type;
   using Sum = typename AccumulatorSm90<kKeepsInteger>::Type;
 
-  template <int kTokens>
-  __device__ static void Multiply(const uint32_t (&a)[4], uint64_t b, int accumulate,
+  // `a`: registers, or the descriptor of a tile in shared memory.
+  template <int kTokens, typename A>
+  __device__ static void Multiply(const A& a, uint64_t b, int accumulate,
                                   Partial (&d)[kTokens / 2]) {
     if constexpr (kIsInteger) {
       ptx::WgmmaM64K32Int8<kTokens>(d, a, b, accumulate);
@@ -47,6 +53,18 @@ struct MatrixStepSm90 {
     } else {
       constexpr bool kXIsE5M2 = Config::kXType == ElementType::kFloat8E5M2;
       ptx::WgmmaM64K32<Tile::Operand().is_e5m2(), kXIsE5M2, kTokens>(d, a, b, accumulate);
+    }
+  }
+
+  // The same with x for A: `x`, `w` descriptors of 64 tokens and kRows rows of w in shared memory.
+  template <int kRows>
+  __device__ static void MultiplyTokens(uint64_t x, uint64_t w, int accumulate,
+                                        Partial (&d)[kRows / 2]) {
+    if constexpr (kIsInteger) {
+      ptx::WgmmaM64K32Int8<kRows>(d, x, w, accumulate);
+    } else {
+      constexpr bool kXIsE5M2 = Config::kXType == ElementType::kFloat8E5M2;
+      ptx::WgmmaM64K32<kXIsE5M2, Tile::Operand().is_e5m2(), kRows>(d, x, w, accumulate);
     }
   }
 
@@ -75,27 +93,30 @@ struct MatrixStepSm90 {
       if constexpr (Config::kHasXScales) {
         GEMMD_UNROLL
         for (int j = 0; j < kCount / 4; ++j) {
-          tokens[j] = *reinterpret_cast<const float2*>(x_scales + 8 * j);
+          if constexpr (Tile::kXScaleStride == 1) {
+            tokens[j] = *reinterpret_cast<const float2*>(x_scales + 8 * j);
+          } else {
+            tokens[j] = {x_scales[8 * j * Tile::kXScaleStride],
+                         x_scales[(8 * j + 1) * Tile::kXScaleStride]};
+          }
         }
       }
     }
   };
 
-  // sum[kFirst + i] += scale * partial[i]. Integers started from `kStart`, 0 or kMagicBits. `scales`: of
-  // the thread's two rows of w.
-  template <int kFirst, int32_t kStart, int kCount, int kSums>
+  // sum[kFirst + i] += scale * partial[kFrom + i], kCount of them. Integers started from `kStart`, 0 or
+  // kMagicBits. `scales`: of the thread's two rows of w.
+  template <int kFirst, int32_t kStart, int kFrom = 0, int kCount, int kPartials, int kSums>
   __device__ static void Promote(const float (&scales)[2], const XFactors<kCount>& x_factors,
-                                 const Partial (&partial)[kCount], Sum (&sum)[kSums]) {
+                                 const Partial (&partial)[kPartials], Sum (&sum)[kSums]) {
     GEMMD_UNROLL
     for (int j = 0; j < kCount; j += 4) {
       const float2 x = x_factors.tokens[Config::kHasXScales ? j / 4 : 0];
       GEMMD_UNROLL
       for (int c = 0; c < 4; ++c) {
         const float of_x = c % 2 == 0 ? x.x : x.y;
-        const float factor = Config::kSharesScales ? of_x
-                             : Config::kHasXScales ? scales[c / 2] * of_x
-                                                   : scales[c / 2];
-        sum[kFirst + j + c] += factor * ToFloat<kStart>(partial[j + c]);
+        const float factor = Config::kHasXScales ? scales[c / 2] * of_x : scales[c / 2];
+        sum[kFirst + j + c] += factor * ToFloat<kStart>(partial[kFrom + j + c]);
       }
     }
   }

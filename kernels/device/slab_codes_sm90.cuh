@@ -22,7 +22,8 @@ __host__ __device__ constexpr uint32_t InLanes(uint32_t bits, int lane_bits) {
   return word;
 }
 
-// `LayoutOf::Layout()` is the PackedLayout.
+// `LayoutOf::Layout()` is the PackedLayout. Load: of codes that need decoding; tiles of others are
+// WeightUnitSm90's.
 template <class LayoutOf>
 struct SlabCodesSm90 {
   static constexpr PackedLayout Layout() { return LayoutOf::Layout(); }
@@ -40,6 +41,10 @@ struct SlabCodesSm90 {
     if constexpr (kOnePlane) {
       const PackedLayout::LanePlace place = Layout().LanesIn(Layout().PlaneAt(0), group);
       return ShiftUp(words[place.word], up - place.shift);
+    } else if constexpr (Layout().has_whole_threes()) {
+      if (group == kLastThree) return LastThrees(up, 0);
+      const PackedLayout::LanePlace place = PackedLayout::BitOfThree(group, 0);
+      return ShiftUp(words[place.word], up - place.shift);
     } else {
       return LanesFromBit<0>(group, up, 0);
     }
@@ -50,12 +55,28 @@ struct SlabCodesSm90 {
   __host__ __device__ uint32_t Raised(int group) const {
     if constexpr (kOnePlane) {
       return ptx::SelectOr<InLanes(LowBits(kCodeBits), Layout().lane_bits), kBits>(Lanes(group, 0));
+    } else if constexpr (Layout().has_whole_threes()) {
+      if (group == kLastThree) return LastThrees(0, kBits);
+      return ptx::SelectOr<InLanes(LowBits(kCodeBits), Layout().lane_bits), kBits>(Lanes(group, 0));
     } else {
       return LanesFromBit<0>(group, 0, kBits);
     }
   }
 
  private:
+  static constexpr int kLastThree = PackedLayout::kRegisters - 1;
+
+  // The register whose codes' bits lie apart.
+  __host__ __device__ uint32_t LastThrees(int up, uint32_t others) const {
+    GEMMD_UNROLL
+    for (int bit = 0; bit < 3; ++bit) {
+      const PackedLayout::LanePlace place = PackedLayout::BitOfThree(kLastThree, bit);
+      others |= ShiftUp(words[place.word], bit + up - place.shift) &
+                InLanes((1u << (bit + up)) & LowBits(16), 16);
+    }
+    return others;
+  }
+
   template <int kBit>
   __device__ void LoadFromBit(const char* slab, int thread) {
     constexpr PackedLayout::Plane kPlane = Layout().PlaneAt(kBit);

@@ -1,7 +1,7 @@
 // What    Starts the copies of one slab of the packed weights of a block's rows.
 // Shapes  contract/packed_weights.h: a stage holds kRowGroups units of one slab (OneSlab), cut out
-//         of the units of a chunk: scales and zero points of the slab's columns, then codes.
-//         Scales that the rows of a tile share stay behind (ScaleProductSm90).
+//         of the units of a chunk: scales and zero points of the slab's columns, and codes. Scales
+//         that all rows of a tile share go to a place of their own, once.
 // Sync    One thread; gives `full` one arrival and the bytes, those of other copies included.
 #ifndef GEMMD_KERNELS_DEVICE_SLAB_COPY_SM90_CUH_
 #define GEMMD_KERNELS_DEVICE_SLAB_COPY_SM90_CUH_
@@ -14,50 +14,64 @@
 namespace gemmd::device {
 
 template <class Config>
-struct SlabCopySm90 {
+class SlabCopySm90 {
+ public:
   using Tile = Sm90Tile<Config>;
   static constexpr PackedLayout Chunk() { return Tile::Layout(); }
   static constexpr PackedLayout Unit() { return Tile::Unit(); }
   // One set for the whole chunk serves both slabs.
   static constexpr bool kSharesSet = Chunk().sets() < PackedLayout::kSlabsPerChunk;
-  static constexpr int kScaleBytes = Config::kSharesScales ? 0 : Unit().zero_point_offset();
-  static constexpr int kBytes =
-      Tile::kUnitBytes - (Config::kSharesScales ? Unit().zero_point_offset() : 0);
-  static constexpr int kZeroPointBytes = Unit().code_offset() - Unit().zero_point_offset();
+  static constexpr int kScaleBytes = Unit().zero_point_offset() - Unit().scale_offset();
+  static constexpr int kZeroPointBytes = Unit().sets() * Unit().set_bytes() - kScaleBytes;
+  static constexpr int kBytes = kScaleBytes + kZeroPointBytes + Unit().slab_bytes();
   static_assert(Unit().slabs == 1, "stages of one slab");
 
-  const char* packed;
-  int32_t n;
-  int32_t k;
-  int32_t first_unit;
-  int32_t units;
+  static constexpr int kSharedScaleBytes = Config::kSharesScales ? 16 : 0;  // of several rows, all the same
+
+  const char* first;    // first unit of the block in chunk 0
+  int64_t chunk_bytes;  // of all rows, in every chunk but the last
+  int32_t last_chunk;   // when it has one slab, else a chunk that is never reached
+  int32_t last_skip;    // bytes that the shorter units before the block's save in the last chunk
+  int32_t units;        // none in a tile that only fills up its cluster; then `first` is the last one
   uint64_t policy;
 
+  // `read_once`: no other block reads these weights, so they need no place in L2.
   __device__ static SlabCopySm90 Of(const GemmArgs& args, int32_t tile, bool read_once) {
     const WeightArgs& weights = args.weights;
-    const int32_t first_unit = tile * Config::kRowGroups;
     const auto all = static_cast<int32_t>(PackedLayout::Units(weights.n));
-    return {static_cast<const char*>(weights.packed),
-            weights.n,
-            weights.k,
-            first_unit,
+    const int32_t first_unit = tile * Config::kRowGroups;
+    const int32_t unit = Min(first_unit, all - 1);
+    const auto chunks = static_cast<int32_t>(Chunk().Chunks(weights.k));
+    const bool is_whole =
+        Chunk().SlabsOf(chunks - 1, weights.k) == PackedLayout::kSlabsPerChunk;
+    return {static_cast<const char*>(weights.packed) + static_cast<int64_t>(unit) * kUnitBytes,
+            static_cast<int64_t>(all) * kUnitBytes,
+            is_whole ? chunks : chunks - 1,
+            unit * (kUnitBytes - kLastUnitBytes),
             Max<int32_t>(0, Min<int32_t>(all - first_unit, Config::kRowGroups)),
             read_once ? ptx::EvictFirstPolicy() : ptx::EvictNormalPolicy()};
   }
 
-  // `other_bytes` will come to `full` from other copies.
-  __device__ void Start(int32_t slab, uint32_t stage, uint32_t full, uint32_t other_bytes) const {
-    ptx::MbarrierArriveExpect(full, units * kBytes + other_bytes);
+  // `other_bytes` will come to `full` from other copies. Few instructions: one thread's latency is the pace
+  // of the whole ring.
+  __device__ void Start(int32_t slab, uint32_t stage, uint32_t shared_scale, uint32_t full,
+                        uint32_t other_bytes) const {
+    ptx::MbarrierArriveExpect(full, units * kBytes + kSharedScaleBytes + other_bytes);
     const int32_t chunk = slab / PackedLayout::kSlabsPerChunk;
     const int32_t of_chunk = slab % PackedLayout::kSlabsPerChunk;
-    const int32_t unit_bytes = Chunk().UnitBytes(Chunk().SlabsOf(chunk, k));
-    const char* from = packed + Chunk().UnitOffset(chunk, first_unit, n, k);
+    const bool is_last = chunk == last_chunk;
+    const int32_t unit_bytes = is_last ? kLastUnitBytes : kUnitBytes;
+    const char* from = first + chunk * chunk_bytes - (is_last ? last_skip : 0);
     const int32_t set_of = kSharesSet ? 0 : of_chunk;
+    if constexpr (kSharedScaleBytes > 0) {
+      ptx::BulkCopy(shared_scale, from + set_of * kSetBytes, kSharedScaleBytes, full, policy);
+    }
     GEMMD_UNROLL
     for (int u = 0; u < Config::kRowGroups; ++u, from += unit_bytes, stage += Tile::kUnitBytes) {
       if (u >= units) return;
       if constexpr (kScaleBytes > 0) {
-        ptx::BulkCopy(stage, from + set_of * kScaleBytes, kScaleBytes, full, policy);
+        ptx::BulkCopy(stage + Unit().scale_offset(), from + set_of * kScaleBytes, kScaleBytes, full,
+                      policy);
       }
       if constexpr (kZeroPointBytes > 0) {
         ptx::BulkCopy(stage + Unit().zero_point_offset(),
@@ -69,6 +83,14 @@ struct SlabCopySm90 {
                     Chunk().slab_bytes(), full, policy);
     }
   }
+
+ private:
+  // In the packed weights.
+  static constexpr int kUnitBytes = Chunk().whole_unit_bytes();
+  static constexpr int kLastUnitBytes = Chunk().UnitBytes(1);
+  // Scales of a slab's columns.
+  static constexpr int kSetBytes = PackedLayout::kUnitRows * Chunk().scale_bytes *
+                                   Max(1, Chunk().sets() / PackedLayout::kSlabsPerChunk);
 };
 
 }  // namespace gemmd::device

@@ -201,7 +201,8 @@ struct SlabProductSm90 {
 
   template <int kPart>
   __device__ static const float* XScalesOf(const Ring& ring, const Place& place) {
-    return ring.x_scale_floats() + kPart % kTokenParts * kPartTokens + place.thread % 4 * 2;
+    const int first_token = kPart % kTokenParts * kPartTokens + place.thread % 4 * 2;
+    return ring.placed_x_scales() + first_token * Tile::kXScaleStride;
   }
 
   template <int kPart>

@@ -23,7 +23,9 @@ struct Sm90Tile {
   }
   // A unit in a stage.
   static constexpr PackedLayout Unit() {
-    return Config::kStageSlabs == 1 ? Layout().OneSlab() : Layout();
+    PackedLayout unit = Config::kStageSlabs == 1 ? Layout().OneSlab() : Layout();
+    if (Config::kSharesScales) unit.scale_bytes = 0;  // they go with those of x
+    return unit;
   }
   static constexpr Sm90Block Block() {
     return {Unit(),          Config::kTokens,    Config::kRowGroups, Config::kColumnGroups,
@@ -31,6 +33,7 @@ struct Sm90Tile {
   }
   static constexpr int kXBytes = Operand().bits() / 8;  // of an element
   static constexpr int kChunkColumns = Unit().chunk_columns();
+  static constexpr bool kIsDirect = Layout().is_direct();
   static constexpr int kMathGroups = Block().math_groups();
   static constexpr int kMathThreads = Block().math_threads();
   static constexpr int kProducerThreads = Sm90Block::kProducerThreads;
@@ -44,6 +47,9 @@ struct Sm90Tile {
   static constexpr int kWeightBytes = Block().weight_bytes();
   static constexpr int kWeightOffset = Block().weight_offset();
   static constexpr int kXScaleBytes = Block().x_scale_bytes();
+  static constexpr int kXScaleStride = Block().x_scale_stride();
+  static constexpr int kSharedScaleOffset = Block().shared_scale_offset();
+  static constexpr int kXScalePlaceOffset = Block().x_scale_place_offset();
   static constexpr int kXScaleOffset = Block().x_scale_offset();
   static constexpr int kSumStride = Block().sum_stride();
   static constexpr int kSumFloats = Block().sum_floats();

@@ -42,6 +42,24 @@ class StageRingSm90 {
     return reinterpret_cast<float*>(shared_ + XScaleOffset());
   }
 
+  // With stages of one slab, which can share a tile of scales: its place, in floats from tile 0 on, and the
+  // scales from the first token's on, kXScaleStride apart.
+  __device__ uint32_t x_scale_tile(int index) const {
+    return base_ + Tile::kXScaleOffset + index * Tile::kXScaleBytes;
+  }
+  __device__ int32_t& x_scale_place() const {
+    return *reinterpret_cast<int32_t*>(shared_ + XScaleOffset() + Tile::kXScalePlaceOffset);
+  }
+  __device__ const float* placed_x_scales() const {
+    return reinterpret_cast<const float*>(shared_ + Tile::kXScaleOffset) +
+           (Config::kHasXScales ? x_scale_place() : 0);
+  }
+  // The scale that all rows of w share.
+  __device__ uint32_t shared_scale() const { return x_scales() + Tile::kSharedScaleOffset; }
+  __device__ const char* shared_scale_bytes() const {
+    return shared_ + XScaleOffset() + Tile::kSharedScaleOffset;
+  }
+
   __device__ void WaitEmpty() const { ptx::MbarrierWait(empty(), parity_ ^ 1); }
   __device__ void WaitFull(bool x_by_ordinary_copies) const {
     ptx::MbarrierWait(full(), parity_);

@@ -9,9 +9,8 @@
 
 #include "kernels/contract/gemm_args.h"
 #include "kernels/device/element.cuh"
+#include "kernels/device/narrow_store.cuh"
 #include "kernels/device/ptx/mbarrier.cuh"
-#include "kernels/device/ptx/narrow_bfloat16.cuh"
-#include "kernels/device/ptx/narrow_float16.cuh"
 #include "kernels/device/ptx/store_matrix.cuh"
 #include "kernels/device/sm90_tile.cuh"
 
@@ -28,12 +27,12 @@ class TileStoreSm90 {
   static constexpr int kSums = Config::kTokens / 2;
   static_assert(Config::kTokens % kTokensPerPass == 0, "whole passes");
 
-  // `first_row`: of the warp's 16 rows of w. `stage`: the warp's shared memory.
-  __device__ TileStoreSm90(const GemmArgs& args, int64_t first_token, int32_t first_row, int lane,
-                           char* stage)
+  // `first_token`, `first_row`: of the block's tile. `stage`: the warp's shared memory.
+  __device__ TileStoreSm90(const GemmArgs& args, int64_t first_token, int32_t first_row, int warp,
+                           int lane, char* stage)
       : args_(args),
         first_token_(first_token),
-        first_row_(first_row),
+        first_row_(first_row + warp * kRows),
         lane_(lane),
         tokens_(static_cast<int>(Min<int64_t>(args.m - first_token, Config::kTokens))),
         factors_(reinterpret_cast<float*>(stage)),
@@ -45,6 +44,7 @@ class TileStoreSm90 {
   }
 
   __device__ void Store(const Sum (&sum)[kSums]) const {
+    if (first_row_ >= args_.weights.n) return;
     if (args_.y_type == ElementType::kFloat32) {
       StoreFloats(sum);
     } else {
@@ -85,13 +85,6 @@ class TileStoreSm90 {
     return value * (c % 2 == 0 ? token.x : token.y) + bias_[c / 2];
   }
 
-  // Both 16-bit types in one piece of code: what is unrolled here is most of what the compiler has to do.
-  __device__ static uint32_t Narrow(bool is_bfloat16, float low, float high) {
-    const uint32_t bfloat16 = ptx::NarrowBFloat16(low, high);
-    const uint32_t float16 = ptx::NarrowFloat16(low, high);
-    return is_bfloat16 ? bfloat16 : float16;
-  }
-
   __device__ void StoreNarrow(const Sum (&sum)[kSums]) const {
     const bool is_bfloat16 = args_.y_type == ElementType::kBFloat16;
     GEMMD_UNROLL
@@ -104,8 +97,8 @@ class TileStoreSm90 {
         for (int i = 0; i < 2; ++i) {
           const float2 token = TokenFactors(j + i);
           const Sum* const d = &sum[4 * (j + i)];
-          pairs[2 * i] = Narrow(is_bfloat16, Value(d[0], 0, token), Value(d[1], 1, token));
-          pairs[2 * i + 1] = Narrow(is_bfloat16, Value(d[2], 2, token), Value(d[3], 3, token));
+          pairs[2 * i] = NarrowPair(is_bfloat16, Value(d[0], 0, token), Value(d[1], 1, token));
+          pairs[2 * i + 1] = NarrowPair(is_bfloat16, Value(d[2], 2, token), Value(d[3], 3, token));
         }
         const int token = 8 * j - first + lane_ / 16 * 8 + lane_ % 8;
         ptx::StoreMatricesTransposed(stage_ + Place(token, lane_ / 8 % 2), pairs);
@@ -140,15 +133,6 @@ class TileStoreSm90 {
       } else {
         StoreEight(to, v, args_.weights.n - row);
       }
-    }
-  }
-
-  // At most `count` of them.
-  __device__ static void StoreEight(uint16_t* to, const uint4& v, int32_t count) {
-    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-    GEMMD_UNROLL
-    for (int i = 0; i < 8; ++i) {
-      if (i < count) to[i] = static_cast<uint16_t>(words[i / 2] >> (i % 2 * 16));
     }
   }
 

@@ -9,6 +9,8 @@
 #include "kernels/device/decode_bytes_sm90.cuh"
 #include "kernels/device/decode_number.cuh"
 #include "kernels/device/decode_pairs_sm90.cuh"
+#include "kernels/device/ptx/async_copy.cuh"
+#include "kernels/device/ptx/load_matrix.cuh"
 #include "kernels/device/ptx/narrow_float16.cuh"
 #include "kernels/device/ptx/wgmma_sync.cuh"
 #include "kernels/device/ptx/widen_float16.cuh"
@@ -35,13 +37,13 @@ struct WeightUnitSm90 {
   static constexpr int kScaleBytes = Config::kGroupScale.bits / 8;
   static constexpr bool kOnWeights = Config::kScaleOnWeights;
   // Codes are the operands.
-  static constexpr bool kIsDirect = !kIsWide && Config::kWeight.bits == 8;
+  static constexpr bool kIsDirect = Tile::kIsDirect;
 
   // Whether some code decodes to NaN or infinity.
-  static constexpr bool kMayBeSpecial = kIsWide
-                                            ? Config::kXType == ElementType::kFloat16 &&
-                                                  Config::kWeight.special == SpecialValues::kIeee
-                                            : Config::kWeight.special != SpecialValues::kNone;
+  static constexpr bool kMayBeSpecial =
+      kIsWide ? (Config::kXType == ElementType::kFloat16 || kIsDirect) &&
+                    Config::kWeight.special == SpecialValues::kIeee
+              : Config::kWeight.special != SpecialValues::kNone;
   // Direct codes move to fragment A at once, so that one slab's are held at a time.
   static constexpr int kHeldSlabs = kIsDirect ? 1 : Tile::Unit().slabs;
 
@@ -53,7 +55,7 @@ struct WeightUnitSm90 {
 
   // Direct codes: those of the first slab.
   __device__ void LoadCodes(const char* unit, int thread, bool has_second_slab) {
-    codes[0].Load(unit + Tile::Unit().code_offset(), thread);
+    LoadSlab(unit + Tile::Unit().code_offset(), thread, codes[0]);
     if constexpr (kHeldSlabs > 1) LoadSecondSlab(unit, thread, has_second_slab);
   }
   // A slab that K does not reach meets zeros of x: any finite weight does, and bits of other units are
@@ -61,7 +63,7 @@ struct WeightUnitSm90 {
   __device__ void LoadSecondSlab(const char* unit, int thread, bool has_second_slab) {
     SlabCodesSm90<Tile>& to = codes[kHeldSlabs - 1];
     if (has_second_slab || !kMayBeSpecial) {
-      to.Load(unit + Tile::Unit().code_offset() + Tile::Unit().slab_bytes(), thread);
+      LoadSlab(unit + Tile::Unit().code_offset() + Tile::Unit().slab_bytes(), thread, to);
       return;
     }
     GEMMD_UNROLL
@@ -100,6 +102,28 @@ struct WeightUnitSm90 {
   }
 
  private:
+  __device__ static void LoadSlab(const char* slab, int thread, SlabCodesSm90<Tile>& to) {
+    if constexpr (kIsDirect) {
+      LoadTile(slab, thread, to);
+    } else {
+      to.Load(slab, thread);
+    }
+  }
+
+  // Fragment A out of a tile (PackedLayout::TileOffset), 16 rows a warp.
+  __device__ static void LoadTile(const char* slab, int thread, SlabCodesSm90<Tile>& to) {
+    const int row = thread / 32 * 16 + thread % 16;
+    const uint32_t address = ptx::SharedAddress(slab) + row * PackedLayout::kSlabRowBytes;
+    GEMMD_UNROLL
+    for (int step = 0; step < kSteps; ++step) {
+      const uint32_t sixteen = 2 * step + thread / 16 % 2;
+      uint32_t a[4];
+      ptx::LoadMatrices(address + ((sixteen ^ (row % 8)) << 4), a);
+      GEMMD_UNROLL
+      for (int i = 0; i < 4; ++i) to.words[4 * step + i] = a[i];
+    }
+  }
+
   __device__ void DecodeStep(const SlabCodesSm90<Tile>& from, int step, int set,
                              uint32_t (&a)[4]) const {
     if constexpr (kIsWide) {
@@ -130,18 +154,19 @@ struct WeightUnitSm90 {
   }
 
   __device__ void LoadScale(const char* unit, int set, int pair) {
+    const char* const scales_of_unit = unit + Tile::Unit().scale_offset();
     if constexpr (kScaleBytes == 0 || Config::kSharesScales) {
       scales[set][0] = scales[set][1] = 1;
     } else if constexpr (kScaleBytes == 1) {
-      const uint32_t both = reinterpret_cast<const uint16_t*>(unit)[set * 32 + pair];
+      const uint32_t both = reinterpret_cast<const uint16_t*>(scales_of_unit)[set * 32 + pair];
       weight_scales[set][0] = both & 0xffu;
       weight_scales[set][1] = both >> 8;
     } else if constexpr (kScaleBytes == 4) {
-      const float2 both = reinterpret_cast<const float2*>(unit)[set * 32 + pair];
+      const float2 both = reinterpret_cast<const float2*>(scales_of_unit)[set * 32 + pair];
       scales[set][0] = both.x;
       scales[set][1] = both.y;
     } else {
-      const uint32_t both = reinterpret_cast<const uint32_t*>(unit)[set * 32 + pair];
+      const uint32_t both = reinterpret_cast<const uint32_t*>(scales_of_unit)[set * 32 + pair];
       SetScales(set, both);
     }
   }

@@ -12,6 +12,17 @@ namespace {
 constexpr int64_t kLargestGridX = (int64_t{1} << 31) - 1;
 constexpr int64_t kLargestGridY = 65535;
 
+int64_t MostRowTiles(const GemmKernel& kernel) {
+  return kernel.grid_rule == GridRule::kWeightTilesFirst ? kLargestGridY : kLargestGridX;
+}
+
+template <typename Pointer>
+Pointer* Advance(Pointer* base, int64_t bytes) {
+  if (base == nullptr) return nullptr;
+  return reinterpret_cast<Pointer*>(reinterpret_cast<uintptr_t>(base) +
+                                    static_cast<uintptr_t>(bytes));
+}
+
 absl::Status Launch(const cuda::DriverTable& driver, const GemmKernel& kernel, const GemmArgs& args,
                     int64_t row_tiles, CUstream stream) {
   if (row_tiles == 0) return absl::OkStatus();
@@ -30,8 +41,7 @@ absl::Status Launch(const cuda::DriverTable& driver, const GemmKernel& kernel, c
 
 absl::StatusOr<cuda::LaunchGrid> GemmGrid(const GemmKernel& kernel, int64_t row_tiles, int64_t n) {
   const bool rows_first = kernel.grid_rule == GridRule::kRowTilesFirst;
-  const int64_t limit =
-      kernel.grid_rule == GridRule::kWeightTilesFirst ? kLargestGridY : kLargestGridX;
+  const int64_t limit = MostRowTiles(kernel);
   if (row_tiles > limit) {
     return Error(absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH",
                  absl::StrCat("x has ", row_tiles, " tiles of ", kernel.block_m,
@@ -57,9 +67,27 @@ absl::StatusOr<cuda::LaunchGrid> GemmGrid(const GemmKernel& kernel, int64_t row_
   return grid;
 }
 
+GemmArgs RowsOf(const GemmArgs& args, int64_t first, int64_t rows) {
+  GemmArgs part = args;
+  part.m = rows;
+  if (first == 0) return part;
+  part.x = Advance(args.x, first * args.x_row_stride * ElementBytes(args.x_type));
+  part.y = Advance(args.y, first * args.y_row_stride * ElementBytes(args.y_type));
+  constexpr int64_t kFloat = sizeof(float);
+  part.row_scale = Advance(args.row_scale, first * args.row_scale_stride * kFloat);
+  part.group_scale = Advance(args.group_scale, first * args.group_scale_stride * kFloat);
+  return part;
+}
+
 absl::Status LaunchDense(const cuda::DriverTable& driver, const GemmKernel& kernel,
                          const GemmArgs& args, CUstream stream) {
-  return Launch(driver, kernel, args, (args.m + kernel.block_m - 1) / kernel.block_m, stream);
+  const int64_t most = MostRowTiles(kernel) * kernel.block_m;
+  for (int64_t first = 0; first < args.m; first += most) {
+    const int64_t rows = std::min(most, args.m - first);
+    GEMMD_RETURN_IF_ERROR(Launch(driver, kernel, RowsOf(args, first, rows),
+                                 (rows + kernel.block_m - 1) / kernel.block_m, stream));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status LaunchIndexed(const cuda::DriverTable& driver, const GemmKernel& kernel,

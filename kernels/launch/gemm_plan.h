@@ -26,6 +26,7 @@ struct GemmKernel {
   CUkernel kernel = nullptr;
   std::string name;
   std::string architecture;
+  uint64_t numerics = 0;  // kernels/numerics.h; 0 until it is loaded
   RowMapping row_mapping = RowMapping::kDense;
   int block_m = 0;
   int block_n = 0;

@@ -1,5 +1,8 @@
 #include "kernels/launch/layer_plan.h"
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/status.h"
 #include "kernels/launch/x_map.h"
 
 namespace gemmd {
@@ -18,8 +21,9 @@ const GemmKernel* FittingKernel(const GemmPlan& plan, const DenseRequest& reques
 
 }  // namespace
 
-DenseRequest DenseRequestOf(const GemmArgs& args, bool batch_invariant) {
-  return {args.m, args.x_type, args.group_scale != nullptr, batch_invariant, HasXMap(args)};
+DenseRequest DenseRequestOf(const GemmArgs& args, bool batch_invariant, uint64_t numerics) {
+  return {args.m,          args.x_type,   args.group_scale != nullptr,
+          batch_invariant, HasXMap(args), numerics};
 }
 
 const LayerPlan::Packed* LayerPlan::PackedFor(const DenseRequest& request) const {
@@ -39,8 +43,23 @@ const QuantizeKernel* LayerPlan::QuantizerFor(ElementType x_type) const {
   return nullptr;
 }
 
+const GemmKernel* LayerPlan::InvariantFor(const DenseRequest& request) const {
+  if (!request.batch_invariant || request.has_group_scale != packed_takes_group_scales) {
+    return nullptr;
+  }
+  for (const Invariant& candidate : invariant) {
+    if (candidate.x_type == request.x_type) return &candidate.kernel;
+  }
+  return nullptr;
+}
+
+const GemmKernel* LayerPlan::ArmedFor(const DenseRequest& request) const {
+  const GemmKernel* const kernel = InvariantFor(request);
+  return kernel != nullptr && kernel->kernel != nullptr ? kernel : nullptr;
+}
+
 bool LayerPlan::HasPackedFor(const DenseRequest& request) const {
-  return PackedFor(request) != nullptr;
+  return PackedFor(request) != nullptr || InvariantFor(request) != nullptr;
 }
 
 const GemmKernel& LayerPlan::DenseKernelFor(const DenseRequest& request) const {
@@ -50,6 +69,18 @@ const GemmKernel& LayerPlan::DenseKernelFor(const DenseRequest& request) const {
     if (kernel != nullptr && kernel->kernel != nullptr) return *kernel;
   }
   return dense.KernelFor(request.m);
+}
+
+absl::StatusOr<const GemmKernel*> LayerPlan::Serve(const DenseRequest& request) const {
+  const GemmKernel& unnamed = DenseKernelFor(request);
+  if (request.numerics == 0 || request.numerics == unnamed.numerics) return &unnamed;
+  const GemmKernel* const armed = ArmedFor(request);
+  if (armed != nullptr && armed->numerics == request.numerics) return armed;
+  const std::string known =
+      armed == nullptr ? "" : absl::StrFormat(" and %016x (%s)", armed->numerics, armed->name);
+  return Error(absl::StatusCode::kFailedPrecondition, "NUMERICS_NOT_READY",
+               absl::StrFormat("numerics %016x: batch-invariant requests with such x have %016x (%s)%s",
+                               request.numerics, unnamed.numerics, unnamed.name, known));
 }
 
 }  // namespace gemmd

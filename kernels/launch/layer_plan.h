@@ -1,9 +1,12 @@
 // What    LayerPlan: which kernel serves which request on one layer. An immutable value: when one more
 //         kernel has been compiled, another plan takes its place (kernels/layer_kernels.h), and
 //         requests in flight keep the plan that they started with.
-// Keys    A batch-invariant request always takes the generic kernel, whose bits depend on the row
-//         alone, so they are the same before and after specialised kernels arrive. Other requests
-//         may get other bits (within the same bounds) once their specialised kernel is there.
+// Keys    A batch-invariant request takes the generic kernel, or the one kernel of `invariant` for its
+//         type of x when it names that kernel's numerics: bits that depend on the row alone, and that
+//         change at no moment but the one that the client picks. Other requests may get other bits
+//         (within the same bounds) once their specialised kernel is there.
+// Errors  FailedPrecondition NUMERICS_NOT_READY: a request names numerics that no loaded kernel for such
+//         requests has.
 // Threads Immutable once built.
 #ifndef GEMMD_KERNELS_LAUNCH_LAYER_PLAN_H_
 #define GEMMD_KERNELS_LAUNCH_LAYER_PLAN_H_
@@ -12,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "kernels/contract/element_type.h"
 #include "kernels/contract/gemm_args.h"
 #include "kernels/launch/gemm_plan.h"
@@ -26,9 +30,10 @@ struct DenseRequest {
   bool has_group_scale = false;  // x has scales per group of columns
   bool batch_invariant = false;  // a row's bits may not depend on M
   bool has_x_map = true;         // x may have a map (launch/x_map.h)
+  uint64_t numerics = 0;         // batch-invariant: GemmKernel::numerics wanted; 0 = the generic kernel's
 };
 
-DenseRequest DenseRequestOf(const GemmArgs& args, bool batch_invariant);
+DenseRequest DenseRequestOf(const GemmArgs& args, bool batch_invariant, uint64_t numerics = 0);
 
 struct LayerPlan {
   // Specialised kernels: they read packed weights (contract/packed_weights.h) and x of one type. One
@@ -37,10 +42,16 @@ struct LayerPlan {
     ElementType x_type;
     GemmPlan plan;  // its last range is bounded
   };
+  // For batch-invariant requests of any M with x of one type. It is armed when its `kernel` is there.
+  struct Invariant {
+    ElementType x_type;
+    GemmKernel kernel;
+  };
 
   GemmPlan dense;    // any request; no ranges when the layer has several experts
   GemmPlan indexed;  // for mixture-of-experts requests
   std::vector<Packed> packed;
+  std::vector<Invariant> invariant;
   bool packed_takes_group_scales = false;  // and no x without them
   std::string why_not_packed;              // when `packed` is empty
 
@@ -52,12 +63,18 @@ struct LayerPlan {
   // Null: x of this type is used as it is.
   const QuantizeKernel* QuantizerFor(ElementType x_type) const;
 
-  // Whether specialised kernels for x of this kind exist, loaded or not.
+  // Whether specialised kernels for requests of this kind exist, loaded or not.
   bool HasPackedFor(const DenseRequest& request) const;
+  // The kernel of a request that names no numerics.
   const GemmKernel& DenseKernelFor(const DenseRequest& request) const;
+  // The kernel of any request.
+  absl::StatusOr<const GemmKernel*> Serve(const DenseRequest& request) const;
+  // What a batch-invariant request of this kind may name beside the generic kernel; null: nothing yet.
+  const GemmKernel* ArmedFor(const DenseRequest& request) const;
 
  private:
   const Packed* PackedFor(const DenseRequest& request) const;
+  const GemmKernel* InvariantFor(const DenseRequest& request) const;
 };
 
 }  // namespace gemmd

@@ -16,21 +16,6 @@ uint64_t RoundUp(uint64_t value, uint64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-template <typename Pointer>
-Pointer* RowAt(Pointer* base, int64_t elements, ElementType type) {
-  const auto offset = static_cast<uintptr_t>(elements * ElementBytes(type));
-  return reinterpret_cast<Pointer*>(reinterpret_cast<uintptr_t>(base) + offset);
-}
-
-// Rows [first, first + rows) of a request.
-GemmArgs RowsOf(const GemmArgs& args, int64_t first, int64_t rows) {
-  GemmArgs part = args;
-  part.x = RowAt(args.x, first * args.x_row_stride, args.x_type);
-  part.y = RowAt(args.y, first * args.y_row_stride, args.y_type);
-  part.m = rows;
-  return part;
-}
-
 bool HasScales(const QuantizeKernel& kernel) { return kernel.mode != QuantizeMode::kStaticTensor; }
 
 }  // namespace
@@ -40,14 +25,20 @@ QuantizeWorkspace LayoutQuantizeWorkspace(const QuantizeKernel& kernel, int64_t 
   layout.codes_row_stride =
       static_cast<int64_t>(RoundUp(static_cast<uint64_t>(kernel.k), kRowAlignment));
   layout.scales = RoundUp(static_cast<uint64_t>(rows * layout.codes_row_stride), 256);
-  const auto scales = static_cast<uint64_t>(HasScales(kernel) ? rows * kernel.groups() : 0);
-  layout.bytes = layout.scales + scales * sizeof(float);
+  constexpr uint64_t kGroupAlignment = 16 / sizeof(float);
+  const auto groups = static_cast<uint64_t>(HasScales(kernel) ? kernel.groups() : 0);
+  const bool per_group = kernel.mode == QuantizeMode::kDynamicGroup;
+  layout.scales_row_stride =
+      static_cast<int64_t>(per_group ? RoundUp(groups, kGroupAlignment) : groups);
+  layout.bytes =
+      layout.scales + static_cast<uint64_t>(rows * layout.scales_row_stride) * sizeof(float);
   return layout;
 }
 
 int64_t QuantizeRowsAtATime(const QuantizeKernel& kernel, int64_t rows, uint64_t budget_bytes) {
-  const uint64_t per_row = LayoutQuantizeWorkspace(kernel, 1).codes_row_stride +
-                           static_cast<uint64_t>(kernel.groups()) * sizeof(float);
+  const QuantizeWorkspace row = LayoutQuantizeWorkspace(kernel, 1);
+  const uint64_t per_row = static_cast<uint64_t>(row.codes_row_stride) +
+                           static_cast<uint64_t>(row.scales_row_stride) * sizeof(float);
   const auto fitting = static_cast<int64_t>(std::max<uint64_t>(budget_bytes / per_row, 1));
   return std::min({fitting, kLargestGrid, std::max<int64_t>(rows, 1)});
 }
@@ -98,7 +89,7 @@ QuantizedGemm QuantizeInFront(const QuantizeKernel& kernel, const GemmArgs& args
     return both;
   }
   quantize.scales = reinterpret_cast<float*>(workspace + layout.scales);
-  quantize.scales_row_stride = kernel.groups();
+  quantize.scales_row_stride = layout.scales_row_stride;
   if (kernel.mode == QuantizeMode::kDynamicToken) {
     gemm.row_scale = quantize.scales;
     gemm.row_scale_stride = quantize.scales_row_stride;

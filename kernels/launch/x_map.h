@@ -1,6 +1,8 @@
-// What    GemmArgs::x_map for kernels that copy x by the tensor memory accelerator.
+// What    GemmArgs::x_map for kernels that copy x by the tensor memory accelerator, and x_scale_map for those
+//         that need it.
 // Errors  None: where the accelerator cannot address x (rows that do not start at multiples of 16 bytes),
-//         has_x_map is 0 and the kernel's threads copy, where it lets them (GemmKernel::needs_x_map).
+//         has_x_map is 0 and the kernel's threads copy, where it lets them (GemmKernel::needs_x_map). It
+//         is 0 for kernels that need x_map too where their group scales cannot be addressed.
 // Threads Any. No driver call reaches the GPU.
 #ifndef GEMMD_KERNELS_LAUNCH_X_MAP_H_
 #define GEMMD_KERNELS_LAUNCH_X_MAP_H_
@@ -11,7 +13,7 @@
 
 namespace gemmd {
 
-// Whether the accelerator can address x.
+// Whether the accelerator can address x, and its group scales.
 bool HasXMap(const GemmArgs& args);
 
 void SetXMap(const cuda::DriverTable& driver, const GemmKernel& kernel, GemmArgs& args);

@@ -1,6 +1,10 @@
 #include "kernels/select/sm90_choice.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "kernels/select/sm90_candidates.h"
+#include "kernels/select/sm90_pace.h"
 
 namespace gemmd {
 namespace {
@@ -36,12 +40,6 @@ bool RowsShareScales(const QuantSpec& spec) {
   return spec.scale_block_n % (2 * PackedLayout::kUnitRows) == 0;
 }
 
-// Whether the matrix unit sums over all of K, as device/matrix_step_sm90.cuh does it.
-bool SumsInUnit(const Sm90Config& config) {
-  if (config.operand().is_int8()) return !config.group_scale.present() && !config.has_x_scales;
-  return config.operand().is_wide() && (config.scale_on_weights || !config.group_scale.present());
-}
-
 Sm90Config WithCandidate(Sm90Config config, const Candidate& candidate) {
   config.tokens = candidate.tokens;
   config.stage_slabs = candidate.stage_slabs;
@@ -50,18 +48,19 @@ Sm90Config WithCandidate(Sm90Config config, const Candidate& candidate) {
   config.sharers = candidate.sharers;
   // A multiplication per weight pays where it spares one per sum.
   if (config.tokens >= 64 && MayRoundWeights(config)) config.scale_on_weights = true;
-  if (!config.is_slabwise()) config.shares_scales = false;
+  if (!config.is_slabwise() || !config.layout().is_direct()) config.shares_scales = false;
   return config;
 }
 
 // Registers of a math thread, by what it holds; the compiler was seen to need no more.
 int RegistersNeeded(const Sm90Config& config) {
   const PackedLayout layout = config.unit();
-  const bool is_direct = layout.operand_bits == 8 && layout.code_bits == 8;
-  const bool in_parts = config.is_slabwise() && !SumsInUnit(config);
+  const bool is_direct = layout.is_direct();
+  const bool in_parts = config.is_slabwise() && !config.sums_in_unit();
   const int sums = config.tokens / 2;
-  const int partial_sums = SumsInUnit(config) ? 0 : in_parts ? 64 : config.tokens / 2;
-  const int operands = (in_parts ? 1 : 2) * PackedLayout::kRegisters;
+  const int partial_sums = config.sums_in_unit() ? 0 : in_parts ? 64 : config.tokens / 2;
+  const bool from_shared = is_direct && config.is_slabwise();
+  const int operands = from_shared ? 0 : (in_parts ? 1 : 2) * PackedLayout::kRegisters;
   const int codes = is_direct ? 0 : layout.slabs * layout.WordsOfThread(layout.code_bits);
   const int scale_copies = config.scale_on_weights ? 1 : 2;
   const int scales = config.group_scale.present() ? layout.sets() * 2 * scale_copies : 0;
@@ -76,13 +75,15 @@ int RegistersNeeded(const Sm90Config& config) {
 }
 
 bool Fits(const Sm90Config& config) {
-  if (config.is_slabwise() && !SumsInUnit(config)) {
-    // Parts of 64 tokens, two of them at a time, and one sum a slab: with two, ptxas 13.0 was seen to lose
-    // the first parts of tiles of 256 tokens.
+  if (config.is_slabwise() && !config.sums_in_unit()) {
+    // One sum a slab: with two, ptxas 13.0 was seen to lose the first parts of tiles of 256 tokens. Decoded
+    // weights are multiplied with two parts of 64 tokens at a time.
     const bool one_sum =
         config.scale_on_weights || config.scale_step >= config.layout().slab_columns();
-    if (config.tokens < 128 || !one_sum) return false;
+    if (!one_sum || (config.tokens < 128 && !config.layout().is_direct())) return false;
   }
+  // Column groups of tiles of 128 tokens pay where nothing is promoted.
+  if (config.row_groups == 1 && config.tokens == 128 && !config.sums_in_unit()) return false;
   return RegistersNeeded(config) <= config.block().math_registers();
 }
 
@@ -101,18 +102,21 @@ int FitStages(Sm90Config config, int wanted_bytes) {
 // A candidate for M rows of x: how its tiles fall on the multiprocessors.
 struct Spread {
   int parts;            // of K
+  int most_parts;
   int64_t tiles;        // of w times x
   int64_t waves;        // of clusters that run at once
   int64_t block_slabs;  // that one warpgroup works on for a tile
 
-  static Spread Of(const Sm90Config& config, const LayerShape& shape, int64_t m) {
+  // `parts` 0: the best.
+  static Spread Of(const Sm90Config& config, const LayerShape& shape, int64_t m, int parts = 0) {
     const int64_t slabs = Tiles(shape.k, config.unit().slab_columns());
     const int64_t stages = Tiles(slabs, config.stage_slabs * config.column_groups);
     const int64_t row_tiles = Tiles(m, config.tokens);
     const int64_t w_tiles = Tiles(PackedLayout::Units(shape.n), config.row_groups);
     const int64_t clusters = Tiles(w_tiles, config.sharers) * row_tiles;
     Spread spread;
-    spread.parts = BestParts(clusters, config.sharers, stages);
+    spread.parts = parts != 0 ? parts : BestParts(clusters, config.sharers, stages);
+    spread.most_parts = static_cast<int>(std::min<int64_t>(kLargestCluster / config.sharers, stages));
     spread.tiles = w_tiles * row_tiles;
     spread.waves = Tiles(clusters, kActiveClusters[spread.parts * config.sharers - 1]);
     spread.block_slabs = Tiles(slabs, config.column_groups * spread.parts);
@@ -134,34 +138,17 @@ double IdleShare(const Spread& spread) {
   return static_cast<double>(spread.waves) / static_cast<double>(spread.tiles * spread.parts);
 }
 
-// Cycles for a slab of a tile of 128 rows of w, and for what comes before and after its slabs. Measured on an
-// H200 on 2026-11-30, 8192 x 8192 and 7168 x 2048 at M = 1024.
-struct Pace {
-  double slab;
-  double tile;
-};
-Pace PaceOf(const Sm90Config& config) {
-  const bool is_wide = config.operand().is_wide();
-  if (!config.is_slabwise()) {
-    const bool is_small = config.tokens < 128;
-    if (config.has_x_scales) return is_small ? Pace{812, 8800} : Pace{1195, 11000};
-    if (is_wide) return is_small ? Pace{426, 7500} : Pace{647, 10000};
-    return is_small ? Pace{571, 9300} : Pace{806, 15000};
-  }
-  if (SumsInUnit(config)) {
-    if (config.tokens == 256) return {1180, 10000};
-    return config.tokens == 128 ? Pace{685, 4800} : Pace{500, 3800};
-  }
-  if (config.has_x_scales) return config.tokens == 256 ? Pace{2450, 10500} : Pace{1150, 5500};
-  return config.tokens == 256 ? Pace{1450, 10500} : Pace{900, 5500};
-}
-
 // Many rows of x: what the waves of tiles take.
 double Cycles(const Sm90Config& config, const Spread& spread) {
-  constexpr double kExchange = 8000;  // of the sums of the parts of K
-  const Pace pace = PaceOf(config);
-  return static_cast<double>(spread.waves) * (static_cast<double>(spread.block_slabs) * pace.slab +
-                                              pace.tile + (spread.parts > 1 ? kExchange : 0.0));
+  const Sm90Pace pace = Sm90PaceOf(config);
+  return static_cast<double>(spread.waves) *
+         (static_cast<double>(spread.block_slabs) * pace.slab + pace.tile +
+          (spread.parts > 1 ? pace.exchange : 0.0));
+}
+
+int ResidentClusters(const Sm90Config& config, int parts) {
+  return config.is_slabwise() && parts == 1 ? static_cast<int>(kActiveClusters[config.sharers - 1])
+                                            : 0;
 }
 
 // The best of `candidates` for up to `m` rows of x; none: cluster 0.
@@ -181,9 +168,8 @@ Sm90Choice Choose(const Sm90Config& start, const LayerShape& shape, int64_t m,
     config.stages = FitStages(config, candidate.weight_bytes);
     best.config = config;
     best.cluster = config.sharers * spread.parts;
-    best.resident = config.is_slabwise() && spread.parts == 1
-                        ? static_cast<int>(kActiveClusters[config.sharers - 1])
-                        : 0;
+    best.resident = ResidentClusters(config, spread.parts);
+    best.model_cycles = price;
   }
   return best;
 }
@@ -205,6 +191,8 @@ std::vector<Candidate> ManyRows(int64_t m) {
     if (m > 64) candidates.push_back({128, 2, 2, 1, sharers, 32 * kKiB});
     candidates.push_back({64, 2, 2, 1, sharers, 48 * kKiB});
   }
+  if (m > 64) candidates.push_back({128, 2, 1, 2, 1, 32 * kKiB});
+  candidates.push_back({64, 2, 1, 2, 1, 48 * kKiB});
   return candidates;
 }
 
@@ -215,7 +203,7 @@ bool IsLaunchedAs(const Sm90Choice& a, const Sm90Choice& b) {
 }
 
 Sm90Choice ChooseForFewRows(const Sm90Config& config, const LayerShape& shape, int tokens) {
-  const bool is_direct = !config.operand().is_wide() && config.weight.bits == 8;
+  const bool is_direct = config.layout().is_direct();
   const auto cost = [](const Sm90Config&, const Spread& spread) { return IdleShare(spread); };
   Sm90Choice choice;
   // Too many registers: fewer warpgroups, then fewer rows of x.
@@ -225,6 +213,7 @@ Sm90Choice ChooseForFewRows(const Sm90Config& config, const LayerShape& shape, i
       choice = Choose(config, shape, tokens, FewRows(tile, four_groups), cost);
     }
   }
+  choice.model_cycles = 0;
   return choice;
 }
 
@@ -236,10 +225,7 @@ Sm90Choice ChooseForManyRows(const Sm90Config& config, const LayerShape& shape, 
   return choice;
 }
 
-}  // namespace
-
-std::vector<Sm90Choice> ChooseSm90(const QuantSpec& spec, const LayerShape& shape,
-                                   ElementType x_type) {
+Sm90Config StartConfig(const QuantSpec& spec, const LayerShape& shape, ElementType x_type) {
   const Sm90Packing packing = Sm90PackingOf(spec, shape);
   Sm90Config config;
   config.weight = spec.weight;
@@ -253,7 +239,105 @@ std::vector<Sm90Choice> ChooseSm90(const QuantSpec& spec, const LayerShape& shap
   config.shares_scales = config.has_x_scales && config.group_scale.present() &&
                          !config.scale_on_weights && RowsShareScales(spec) &&
                          config.scale_step >= packing.layout.slab_columns();
+  return config;
+}
 
+// What tuning tries beside the choice, family by family: a tile in all its parts of K.
+struct Family {
+  Candidate candidate;
+  bool reads_weights;  // for few rows of x: its price is IdleShare, else Cycles
+};
+
+std::vector<Family> FamiliesAt(const Sm90Config& config, int64_t m) {
+  constexpr int64_t kMostFewRows = 32;
+  const bool is_direct = config.layout().is_direct();
+  std::vector<Family> families;
+  for (const int tile : {8, 16, 32}) {
+    if (m > kMostFewRows || m > 2 * tile || (tile > 8 && m <= tile / 2)) continue;
+    for (const bool four_groups : {true, false}) {
+      if (four_groups && is_direct) continue;
+      for (Candidate candidate : FewRows(tile, four_groups)) {
+        for (const int bytes : {64 * kKiB, 96 * kKiB}) {
+          candidate.weight_bytes = bytes;
+          families.push_back({candidate, true});
+        }
+      }
+    }
+  }
+  if (m <= kMostFewRows / 2) return families;
+  for (const Candidate& candidate : ManyRows(m)) families.push_back({candidate, false});
+  return families;
+}
+
+struct Priced {
+  Sm90Choice candidate;
+  bool reads_weights;
+  int rank;  // in its family
+  double price;
+};
+
+std::vector<Priced> PriceFamily(const Family& family, const Sm90Config& start,
+                                const LayerShape& shape, int64_t m) {
+  std::vector<Priced> priced;
+  Sm90Config config = WithCandidate(start, family.candidate);
+  if (!Fits(config)) return priced;
+  config.stages = FitStages(config, family.candidate.weight_bytes);
+  for (int parts = 1; parts <= Spread::Of(config, shape, m).most_parts; ++parts) {
+    const Spread spread = Spread::Of(config, shape, m, parts);
+    Sm90Choice candidate = {m, config, config.sharers * parts, ResidentClusters(config, parts)};
+    if (!family.reads_weights) candidate.model_cycles = Cycles(config, spread);
+    priced.push_back({candidate, family.reads_weights, 0,
+                      family.reads_weights ? IdleShare(spread) : candidate.model_cycles});
+  }
+  std::stable_sort(priced.begin(), priced.end(),
+                   [](const Priced& a, const Priced& b) { return a.price < b.price; });
+  for (size_t i = 0; i < priced.size(); ++i) priced[i].rank = static_cast<int>(i);
+  return priced;
+}
+
+// IdleShare ranks coarsely, so every family's best comes before any second best; Cycles decide alone.
+bool ComesBefore(const Priced& a, const Priced& b) {
+  if (a.reads_weights != b.reads_weights) return a.reads_weights;
+  if (a.reads_weights && a.rank != b.rank) return a.rank < b.rank;
+  return a.price < b.price;
+}
+
+}  // namespace
+
+std::vector<Sm90Choice> Sm90CandidatesAt(const QuantSpec& spec, const LayerShape& shape,
+                                         ElementType x_type, int64_t m) {
+  const Sm90Config start = StartConfig(spec, shape, x_type);
+  std::vector<Priced> priced;
+  for (const Family& family : FamiliesAt(start, m)) {
+    for (Priced& one : PriceFamily(family, start, shape, m)) priced.push_back(std::move(one));
+  }
+  std::stable_sort(priced.begin(), priced.end(), &ComesBefore);
+
+  std::vector<Sm90Choice> candidates;
+  for (const Sm90Choice& choice : ChooseSm90(spec, shape, x_type)) {
+    if (candidates.empty() && m <= choice.largest_m) candidates.push_back(choice);
+  }
+  if (candidates.empty()) return candidates;  // more rows than a grid can count
+  candidates.front().largest_m = m;
+  candidates.front().model_cycles = 0;  // it was for another M
+  for (const Priced& one : priced) {
+    const auto same = std::find_if(candidates.begin(), candidates.end(), [&](const auto& other) {
+      return TilingOf(other) == TilingOf(one.candidate);
+    });
+    if (same == candidates.end()) {
+      candidates.push_back(one.candidate);
+    } else {
+      same->model_cycles = one.candidate.model_cycles;
+    }
+  }
+  return candidates;
+}
+
+int64_t LargestSm90M(const Sm90Choice& choice) { return kLargestGridY * choice.config.tokens; }
+
+std::vector<Sm90Choice> ChooseSm90(const QuantSpec& spec, const LayerShape& shape,
+                                   ElementType x_type) {
+  const Sm90Config config = StartConfig(spec, shape, x_type);
   std::vector<Sm90Choice> choices;
   for (const int tokens : {8, 16, 32}) choices.push_back(ChooseForFewRows(config, shape, tokens));
   for (const int64_t m : {64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096}) {
@@ -261,7 +345,7 @@ std::vector<Sm90Choice> ChooseSm90(const QuantSpec& spec, const LayerShape& shap
     if (IsLaunchedAs(choice, choices.back())) choices.pop_back();
     choices.push_back(choice);
   }
-  choices.back().largest_m = kLargestGridY * choices.back().config.tokens;
+  choices.back().largest_m = LargestSm90M(choices.back());
   return choices;
 }
 

@@ -16,7 +16,11 @@ struct Sm90Choice {
   Sm90Config config;
   int cluster = 0;   // blocks: config.sharers tiles times the parts of K
   int resident = 0;  // clusters that walk over all tiles; 0: one for each
+  double model_cycles = 0;  // what the model expects; 0: it only ranks kernels for few rows
 };
+
+// The most rows that a grid of the choice's tiles can count.
+int64_t LargestSm90M(const Sm90Choice& choice);
 
 // Ascending in M. The last bound is what a grid can count; above it the generic kernel serves.
 // `x_type` is one of Sm90XTypes. Needs SupportsSm90.

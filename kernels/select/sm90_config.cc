@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status.h"
+#include "kernels/contract/element_format.h"
 #include "kernels/select/gemm_config.h"
 #include "kernels/select/render.h"
 
@@ -42,7 +43,7 @@ PackedLayout LayoutOf(const Sm90Operand& operand) {
 // Whether the 16-bit type `x_type` holds every finite weight. Codes of infinity and NaN are refused when
 // weights are packed; float16 has e5m2's.
 bool IsExactIn(const NumberFormat& weight, ElementType x_type) {
-  if (weight.bits > 8) return false;
+  if (weight.bits > 8) return weight == FormatOf(x_type);
   if (weight.kind == NumberKind::kInteger) return true;
   if (x_type == ElementType::kBFloat16) return weight.mantissa_bits <= 7;
   return weight.exponent_bits < 5 ||
@@ -126,6 +127,17 @@ PackedLayout Sm90Config::layout() const {
   layout.scale_step = scale_step;
   layout.has_zero_points = zero_point == ZeroPointKind::kInteger;
   return layout;
+}
+
+PackedLayout Sm90Config::unit() const {
+  PackedLayout unit = is_slabwise() ? layout().OneSlab() : layout();
+  if (shares_scales) unit.scale_bytes = 0;
+  return unit;
+}
+
+bool Sm90Config::sums_in_unit() const {
+  if (operand().is_int8()) return !group_scale.present() && !has_x_scales;
+  return operand().is_wide() && (scale_on_weights || !group_scale.present());
 }
 
 std::string KernelName(const Sm90Config& config) {

@@ -40,7 +40,9 @@ struct Sm90Config {
 
   Sm90Operand operand() const { return {weight, x_type}; }
   PackedLayout layout() const;  // of the packed weights
-  PackedLayout unit() const { return stage_slabs == 1 ? layout().OneSlab() : layout(); }
+  PackedLayout unit() const;    // in a stage
+  // Whether the matrix unit sums over all of K, as device/matrix_step_sm90.cuh does it.
+  bool sums_in_unit() const;
   // device/gemm_sm90_slab.cuh; x needs a map (launch/x_map.h).
   bool is_slabwise() const { return stage_slabs == 1; }
   Sm90Block block() const {

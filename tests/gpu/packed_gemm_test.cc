@@ -164,20 +164,40 @@ TEST_F(PackedGemmTest, LayersOfEveryFormatWithEightBitActivations) {
 }
 
 TEST_F(PackedGemmTest, SmallLayersWithGroupScaledActivations) {
-  for (const auto& [x, weight] : {std::pair(kFloat8E4M3, kFloat8E4M3),
-                                  {kFloat8E4M3, kFloat4E2M1},
-                                  {kInt8, IntegerFormat(8)},
-                                  {kInt8, IntegerFormat(4)}}) {
+  struct Formats {
+    NumberFormat x;
+    NumberFormat weight;
+    int64_t block_n;
+  };
+  for (const auto& [x, weight, block_n] : {Formats{kFloat8E4M3, kFloat8E4M3, 128},
+                                           {kFloat8E4M3, kFloat8E4M3, 1},
+                                           {kFloat8E4M3, kFloat4E2M1, 1},
+                                           {kInt8, IntegerFormat(8), 128},
+                                           {kInt8, IntegerFormat(4), 1}}) {
     for (const int64_t group : {128, 256}) {
-      QuantSpec spec = Spec(weight, kFloat32, weight.bits == 8 ? 128 : 1, group);
+      QuantSpec spec = Spec(weight, kFloat32, block_n, group);
       spec.activation = x;
       spec.activation_scale = ActivationScaleKind::kDynamicGroup;
       spec.activation_group = group;
       for (const LayerShape& shape : {LayerShape{1, 200, 652}, {1, 576, 1152}}) {
         std::vector<GemmCase> cases = Cases({1, 9, 17, 33, 65, 129, 257, 300, 520}, {x});
-        for (GemmCase& c : cases) c.x_scale_columns = (shape.k + group - 1) / group;
+        const size_t count = cases.size();
+        for (size_t i = 0; i < count; ++i) {
+          cases[i].x_scale_columns = (shape.k + group - 1) / group;
+          cases.push_back(cases[i]);
+          cases.back().x_scale_gap = 3 - (cases[i].x_scale_columns + 3) % 4;  // for a tensor map
+        }
         RunPacked({spec}, shape, cases);
       }
+    }
+  }
+}
+
+TEST_F(PackedGemmTest, SmallUnquantizedLayers) {
+  for (const NumberFormat& weight : {kBFloat16, kFloat16}) {
+    for (const LayerShape& shape : {LayerShape{1, 200, 328}, {1, 65, 1152}}) {
+      RunPacked({Spec(weight, kNoFormat, 1, 0)}, shape,
+                Cases({1, 9, 17, 33, 65, 129, 257, 300, 520}, {weight}));
     }
   }
 }
@@ -214,7 +234,7 @@ TEST_F(PackedGemmTest, LargeShapesOfTheSuite) {
   RunPacked(
       {spec}, {1, 2112, 7168},
       CasesOfM({1, 16, 64, 300},
-               {.x_type = kFloat8E4M3, .y_type = kBFloat16, .x_scale_columns = 56, .sampled = 24}));
+               {.x_type = kFloat8E4M3, .y_type = kBFloat16, .x_scale_columns = 56, .x_scale_gap = 0, .sampled = 24}));
 }
 
 // Blocks that work on several tiles, and tiles that only fill up a cluster: 35 tiles of w by 5 of x.
@@ -228,7 +248,7 @@ TEST_F(PackedGemmTest, ManyTilesOfManyRows) {
   blocks.activation_scale = ActivationScaleKind::kDynamicGroup;
   blocks.activation_group = 128;
   const GemmCase scaled = {
-      .x_type = kFloat8E4M3, .y_type = kFloat16, .x_scale_columns = 4, .sampled = 48};
+      .x_type = kFloat8E4M3, .y_type = kFloat16, .x_scale_columns = 4, .x_scale_gap = 0, .sampled = 48};
   RunPacked({blocks}, {1, 4440, 512}, CasesOfM({1100, 1537}, scaled));
   QuantSpec folded = Spec(kFloat4E2M1, kFloat8E8M0, 1, 32);
   folded.activation = kFloat8E4M3;

@@ -115,6 +115,7 @@ struct GemmCase {
   int64_t y_gap = 0;
   int64_t shift = 0;            // DeviceRunner::Upload
   int64_t x_scale_columns = 0;  // 0 = no x_scale
+  int64_t x_scale_gap = 3;      // between rows of scales; 3: no tensor map can address them
   int64_t sampled = 0;          // rows and columns compared with the reference; 0 = all
   bool batch_invariant = false;
   int sum_bits = 19;  // accuracy of the arithmetic, as in Tolerance
@@ -209,7 +210,8 @@ inline GemmRun RunGemmCase(DeviceRunner& runner, const StandardTensor& tensor,
   std::optional<HostMatrix> scale;
   DeviceMatrix device_scale;
   if (c.x_scale_columns > 0) {
-    scale = RandomMatrix(kFloat32, c.m, c.x_scale_columns, random, false, c.x_scale_columns + 3);
+    scale = RandomMatrix(kFloat32, c.m, c.x_scale_columns, random, false,
+                         c.x_scale_columns + c.x_scale_gap);
     device_scale = runner.Upload(*scale, c.shift);
     call.x_scale = device_scale.view;
   }

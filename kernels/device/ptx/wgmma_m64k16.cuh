@@ -1,4 +1,4 @@
-// What    wgmma.mma_async m64nTk16, float32 += A * B with A in registers and B in shared memory.
+// What    wgmma.mma_async m64nTk16, float32 += A * B with A in registers or shared memory, B in shared memory.
 // Shapes  A [64 rows, 16 columns] 16-bit floats: warp w of the warpgroup holds rows 16w to 16w +
 //         15; lane l holds in a[0] (row l/4, columns 2(l%4) and + 1), a[1] the same of row l/4 + 8,
 //         a[2] and a[3] columns + 8. B [T tokens, 16 columns], K-major (ptx/wgmma_sync.cuh,
@@ -21,10 +21,22 @@ __device__ __forceinline__ void WgmmaM64K16(float (&d)[kTokens / 2], const uint3
   static_assert(kTokens >= 8 && kTokens <= 256 && (kTokens & (kTokens - 1)) == 0,
                 "one instruction per token count");
   if constexpr (kType == ElementType::kBFloat16) {
-    GEMMD_WGMMA("k16.f32.bf16.bf16", ", 1, 1, 0", "+f");
+    GEMMD_WGMMA("k16.f32.bf16.bf16", ", 1, 1, 0", "+f", REGISTERS);
   } else {
     static_assert(kType == ElementType::kFloat16, "A and B are 16-bit floats");
-    GEMMD_WGMMA("k16.f32.f16.f16", ", 1, 1, 0", "+f");
+    GEMMD_WGMMA("k16.f32.f16.f16", ", 1, 1, 0", "+f", REGISTERS);
+  }
+}
+
+// `a`: descriptor of 64 rows.
+template <ElementType kType, int kTokens>
+__device__ __forceinline__ void WgmmaM64K16(float (&d)[kTokens / 2], uint64_t a, uint64_t b,
+                                            int accumulate) {
+  if constexpr (kType == ElementType::kBFloat16) {
+    GEMMD_WGMMA("k16.f32.bf16.bf16", ", 1, 1, 0, 0", "+f", SHARED);
+  } else {
+    static_assert(kType == ElementType::kFloat16, "A and B are 16-bit floats");
+    GEMMD_WGMMA("k16.f32.f16.f16", ", 1, 1, 0, 0", "+f", SHARED);
   }
 }
 

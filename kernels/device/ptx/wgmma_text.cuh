@@ -1,7 +1,7 @@
-// What    Text of one wgmma.mma_async with A in registers, for the functions of wgmma_m64k16.cuh and
-//         wgmma_m64k32.cuh.
+// What    Text of one wgmma.mma_async, for the functions of wgmma_m64k16.cuh and wgmma_m64k32.cuh.
 // Shapes  `shape` "k16.f32.bf16.bf16", `tail` what follows the predicate, `c` the constraint of the
-//         accumulators d; a, b (descriptor) and accumulate are the caller's.
+//         accumulators d, `from` where A is: REGISTERS (a[4]) or SHARED (a is a descriptor); a, b
+//         (descriptor) and accumulate are the caller's.
 // Source  PTX ISA, wgmma.mma_async.
 #ifndef GEMMD_KERNELS_DEVICE_PTX_WGMMA_TEXT_CUH_
 #define GEMMD_KERNELS_DEVICE_PTX_WGMMA_TEXT_CUH_
@@ -13,44 +13,47 @@
 #define GEMMD_D32(c, i) GEMMD_D16(c, i), GEMMD_D16(c, i + 16)
 #define GEMMD_D64(c, i) GEMMD_D32(c, i), GEMMD_D32(c, i + 32)
 #define GEMMD_D128(c, i) GEMMD_D64(c, i), GEMMD_D64(c, i + 64)
-#define GEMMD_OPERANDS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate)
+#define GEMMD_A_REGISTERS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
+#define GEMMD_A_SHARED "l"(a)
+#define GEMMD_A_REGISTERS_TEXT(i, j, k, l) "{%" #i ", %" #j ", %" #k ", %" #l "}"
+#define GEMMD_A_SHARED_TEXT(i, j, k, l) "%" #i
 
-#define GEMMD_WGMMA_N8(shape, tail, c) \
-  asm volatile("{.reg .pred p; setp.ne.b32 p, %9, 0; " \
+#define GEMMD_WGMMA_N8(shape, tail, c, from) \
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %5, 0; " \
                "wgmma.mma_async.sync.aligned.m64n8" shape " {" \
                "%0, %1, %2, %3 " \
-               "}, {%4, %5, %6, %7}, %8, p" tail ";}" \
-               : GEMMD_D4(c, 0) : GEMMD_OPERANDS)
-#define GEMMD_WGMMA_N16(shape, tail, c) \
-  asm volatile("{.reg .pred p; setp.ne.b32 p, %13, 0; " \
+               "}, " GEMMD_A_##from##_TEXT(6, 7, 8, 9) ", %4, p" tail ";}" \
+               : GEMMD_D4(c, 0) : "l"(b), "r"(accumulate), GEMMD_A_##from)
+#define GEMMD_WGMMA_N16(shape, tail, c, from) \
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %9, 0; " \
                "wgmma.mma_async.sync.aligned.m64n16" shape " {" \
                "%0, %1, %2, %3, %4, %5, %6, %7 " \
-               "}, {%8, %9, %10, %11}, %12, p" tail ";}" \
-               : GEMMD_D8(c, 0) : GEMMD_OPERANDS)
-#define GEMMD_WGMMA_N32(shape, tail, c) \
-  asm volatile("{.reg .pred p; setp.ne.b32 p, %21, 0; " \
+               "}, " GEMMD_A_##from##_TEXT(10, 11, 12, 13) ", %8, p" tail ";}" \
+               : GEMMD_D8(c, 0) : "l"(b), "r"(accumulate), GEMMD_A_##from)
+#define GEMMD_WGMMA_N32(shape, tail, c, from) \
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %17, 0; " \
                "wgmma.mma_async.sync.aligned.m64n32" shape " {" \
                "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15 " \
-               "}, {%16, %17, %18, %19}, %20, p" tail ";}" \
-               : GEMMD_D16(c, 0) : GEMMD_OPERANDS)
-#define GEMMD_WGMMA_N64(shape, tail, c) \
-  asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0; " \
+               "}, " GEMMD_A_##from##_TEXT(18, 19, 20, 21) ", %16, p" tail ";}" \
+               : GEMMD_D16(c, 0) : "l"(b), "r"(accumulate), GEMMD_A_##from)
+#define GEMMD_WGMMA_N64(shape, tail, c, from) \
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %33, 0; " \
                "wgmma.mma_async.sync.aligned.m64n64" shape " {" \
                "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
                "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31 " \
-               "}, {%32, %33, %34, %35}, %36, p" tail ";}" \
-               : GEMMD_D32(c, 0) : GEMMD_OPERANDS)
-#define GEMMD_WGMMA_N128(shape, tail, c) \
-  asm volatile("{.reg .pred p; setp.ne.b32 p, %69, 0; " \
+               "}, " GEMMD_A_##from##_TEXT(34, 35, 36, 37) ", %32, p" tail ";}" \
+               : GEMMD_D32(c, 0) : "l"(b), "r"(accumulate), GEMMD_A_##from)
+#define GEMMD_WGMMA_N128(shape, tail, c, from) \
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %65, 0; " \
                "wgmma.mma_async.sync.aligned.m64n128" shape " {" \
                "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
                "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
                "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
                "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63 " \
-               "}, {%64, %65, %66, %67}, %68, p" tail ";}" \
-               : GEMMD_D64(c, 0) : GEMMD_OPERANDS)
-#define GEMMD_WGMMA_N256(shape, tail, c) \
-  asm volatile("{.reg .pred p; setp.ne.b32 p, %133, 0; " \
+               "}, " GEMMD_A_##from##_TEXT(66, 67, 68, 69) ", %64, p" tail ";}" \
+               : GEMMD_D64(c, 0) : "l"(b), "r"(accumulate), GEMMD_A_##from)
+#define GEMMD_WGMMA_N256(shape, tail, c, from) \
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %129, 0; " \
                "wgmma.mma_async.sync.aligned.m64n256" shape " {" \
                "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
                "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
@@ -60,17 +63,17 @@
                "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
                "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
                "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127 " \
-               "}, {%128, %129, %130, %131}, %132, p" tail ";}" \
-               : GEMMD_D128(c, 0) : GEMMD_OPERANDS)
+               "}, " GEMMD_A_##from##_TEXT(130, 131, 132, 133) ", %128, p" tail ";}" \
+               : GEMMD_D128(c, 0) : "l"(b), "r"(accumulate), GEMMD_A_##from)
 // clang-format on
 
 // The one of kTokens tokens.
-#define GEMMD_WGMMA(shape, tail, c)                             \
-  if constexpr (kTokens == 8) GEMMD_WGMMA_N8(shape, tail, c);   \
-  if constexpr (kTokens == 16) GEMMD_WGMMA_N16(shape, tail, c); \
-  if constexpr (kTokens == 32) GEMMD_WGMMA_N32(shape, tail, c); \
-  if constexpr (kTokens == 64) GEMMD_WGMMA_N64(shape, tail, c); \
-  if constexpr (kTokens == 128) GEMMD_WGMMA_N128(shape, tail, c); \
-  if constexpr (kTokens == 256) GEMMD_WGMMA_N256(shape, tail, c)
+#define GEMMD_WGMMA(shape, tail, c, from)                             \
+  if constexpr (kTokens == 8) GEMMD_WGMMA_N8(shape, tail, c, from);   \
+  if constexpr (kTokens == 16) GEMMD_WGMMA_N16(shape, tail, c, from); \
+  if constexpr (kTokens == 32) GEMMD_WGMMA_N32(shape, tail, c, from); \
+  if constexpr (kTokens == 64) GEMMD_WGMMA_N64(shape, tail, c, from); \
+  if constexpr (kTokens == 128) GEMMD_WGMMA_N128(shape, tail, c, from); \
+  if constexpr (kTokens == 256) GEMMD_WGMMA_N256(shape, tail, c, from)
 
 #endif  // GEMMD_KERNELS_DEVICE_PTX_WGMMA_TEXT_CUH_

@@ -73,6 +73,29 @@ TEST(GemmGridTest, WeightTilesComeFirstAndFillClusters) {
   EXPECT_EQ(ReasonOf(GemmGrid(kernel, 65536, 300).status()), "SHAPE_MISMATCH");
 }
 
+TEST(RowsOfTest, MovesEveryPointerThatGoesWithTheRows) {
+  const auto at = [](uintptr_t address) { return reinterpret_cast<float*>(address); };
+  GemmArgs args{};
+  args.x = at(1000);
+  args.x_type = ElementType::kBFloat16;
+  args.x_row_stride = 100;
+  args.y = at(2000);
+  args.y_type = ElementType::kFloat32;
+  args.y_row_stride = 50;
+  args.row_scale = at(3000);
+  args.row_scale_stride = 1;
+  args.m = 70;
+  const GemmArgs part = RowsOf(args, 64, 6);
+  EXPECT_EQ(part.m, 6);
+  EXPECT_EQ(part.x, at(1000 + 64 * 100 * 2));
+  EXPECT_EQ(part.y, at(2000 + 64 * 50 * 4));
+  EXPECT_EQ(part.row_scale, at(3000 + 64 * 4));
+  EXPECT_EQ(part.group_scale, nullptr);
+  args.group_scale = at(4000);
+  args.group_scale_stride = 3;
+  EXPECT_EQ(RowsOf(args, 64, 6).group_scale, at(4000 + 64 * 3 * 4));
+}
+
 TEST(GemmPlanTest, PicksTheFirstRangeThatHoldsM) {
   GemmPlan plan;
   plan.ranges.resize(3);

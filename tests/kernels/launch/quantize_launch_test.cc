@@ -81,7 +81,7 @@ TEST(QuantizeInFrontTest, TheGemmReadsWhatTheQuantizerWrites) {
   EXPECT_EQ(group.gemm.x_type, ElementType::kFloat8E5M2);
   EXPECT_EQ(group.gemm.x_row_stride, group.quantize.codes_row_stride);
   EXPECT_EQ(group.gemm.group_scale, group.quantize.scales);
-  EXPECT_EQ(group.gemm.group_scale_stride, 3);
+  EXPECT_EQ(group.gemm.group_scale_stride, 4) << "as a tensor map wants it";
   EXPECT_EQ(group.gemm.group_scale_columns, 128);
   EXPECT_EQ(group.gemm.row_scale, nullptr);
   EXPECT_EQ(group.gemm.split_activations, 1);

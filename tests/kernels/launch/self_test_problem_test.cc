@@ -20,17 +20,19 @@ NumberFormat FormatOf(ElementType type) {
   return kInt8;
 }
 
+Buffer Copy(const SelfTestProblem::Bytes& bytes) { return {bytes.begin(), bytes.end()}; }
+
 StandardTensor TensorOf(const SelfTestProblem& problem) {
   StandardTensor tensor;
   tensor.spec = problem.spec;
   tensor.shape = problem.shape;
   tensor.scale_columns = problem.scale_columns;
-  tensor.codes = problem.codes;
-  tensor.scales = problem.scales;
-  tensor.zero_points = problem.zero_points;
-  tensor.secondary_scales = problem.secondary_scales;
-  tensor.group_index = problem.group_index;
-  tensor.bias = problem.bias;
+  tensor.codes = Copy(problem.codes);
+  tensor.scales = Copy(problem.scales);
+  tensor.zero_points = Copy(problem.zero_points);
+  tensor.secondary_scales = Copy(problem.secondary_scales);
+  tensor.group_index = Copy(problem.group_index);
+  tensor.bias = Copy(problem.bias);
   return tensor;
 }
 
@@ -39,7 +41,7 @@ std::vector<std::vector<double>> XRows(const SelfTestProblem& problem,
                                        const std::vector<int64_t>& rows) {
   const NumberFormat format = FormatOf(problem.x_type);
   const HostMatrix x{format,          format == kInt8, problem.rows,
-                     problem.shape.k, problem.shape.k, problem.x};
+                     problem.shape.k, problem.shape.k, Copy(problem.x)};
   const int64_t columns = problem.group_scale_columns;
   std::vector<std::vector<double>> values;
   for (const int64_t row : rows) {

@@ -6,6 +6,7 @@
 #include "core/exec/cuda_device.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status.h"
+#include "kernels/contract/gemm_args.h"
 #include "kernels/jit/kernel_cache.h"
 #include "kernels/kernel_store.h"
 #include "tests/kernels/device_runner.h"
@@ -63,6 +64,40 @@ class ServeFirstTest : public ::testing::Test {
     return report.ok() ? report->kernel : "";
   }
 
+  // A batch-invariant request and its memory.
+  struct InvariantCall {
+    DeviceMatrix x;
+    DeviceMatrix y;
+    GemmCall call;
+  };
+  static InvariantCall MakeInvariant(DeviceRunner& runner, const std::shared_ptr<DeviceLayer>& layer,
+                                     int64_t m, uint64_t numerics = 0) {
+    Random random(static_cast<uint64_t>(m));
+    InvariantCall made{runner.Upload(RandomMatrix(kBFloat16, m, 300, random)),
+                       runner.Upload(PoisonedMatrix(kBFloat16, m, 200)),
+                       {}};
+    made.call.layer = layer;
+    made.call.x = made.x.view;
+    made.call.y = made.y.view;
+    made.call.batch_invariant = true;
+    made.call.numerics = numerics;
+    return made;
+  }
+  CallReport RunInvariant(DeviceRunner& runner, const std::shared_ptr<DeviceLayer>& layer, int64_t m,
+                          uint64_t numerics = 0) {
+    const auto report =
+        device_->RunGemm(runner.stream(), MakeInvariant(runner, layer, m, numerics).call);
+    EXPECT_TRUE(report.ok()) << report.status();
+    return report.value_or(CallReport());
+  }
+  std::string ConfigOf(const DeviceLayer& layer, const std::string& field) {
+    const KernelExplanation explanation = *device_->Explain(layer, 5);
+    for (const auto& [name, value] : explanation.config) {
+      if (name == field) return value;
+    }
+    return "";
+  }
+
   FakeCompiler compiler_;
   cuda::FakeDriver fake_;
   std::shared_ptr<KernelStore> store_;
@@ -105,6 +140,93 @@ TEST_F(ServeFirstTest, RequestsAreServedAtOnceAndFasterAfterwards) {
   ASSERT_TRUE(Eventually([&] { return Notices().size() == size_t(total); }));
   EXPECT_EQ(Notices()[0].device, device_->description().id);
   EXPECT_EQ(device_->kernel_counts().specialised, total);
+}
+
+// The whole way of a client that wants batch invariance: served at once, told of a kernel, swaps itself.
+TEST_F(ServeFirstTest, BatchInvariantNumbersChangeWhereTheRequestSaysSo) {
+  Open();
+  compiler_.Hold("gemm_sm90.cuh");
+  DeviceRunner runner(*device_);
+  const auto layer = runner.Load(Tensor());
+  ASSERT_NE(layer, nullptr);
+  const CallReport first = RunInvariant(runner, layer, 5);
+  EXPECT_THAT(first.kernel, HasSubstr("gemm_tf32"));
+  EXPECT_EQ(first.armed_numerics, 0u);
+  ASSERT_EQ(layer->numerics().size(), 1u);
+  EXPECT_EQ(layer->numerics()[0].id, first.numerics);
+  EXPECT_THAT(ConfigOf(*layer, "batch_invariant"), HasSubstr("once it is there and is named"));
+
+  compiler_.Release();
+  ASSERT_TRUE(Eventually([&] { return layer->numerics().size() == 2; }));
+  const KernelNumerics armed = layer->numerics()[1];
+  EXPECT_EQ(armed.x, kBFloat16);
+  EXPECT_THAT(ConfigOf(*layer, "batch_invariant"),
+              HasSubstr(absl::StrCat(absl::Hex(armed.id, absl::kZeroPad16))));
+  for (const int64_t m : {0, 1, 33, 300}) {
+    const CallReport unnamed = RunInvariant(runner, layer, m);
+    EXPECT_EQ(unnamed.numerics, first.numerics) << "M " << m;
+    EXPECT_EQ(unnamed.kernel, first.kernel);
+    EXPECT_EQ(unnamed.armed_numerics, armed.id);
+    const CallReport named = RunInvariant(runner, layer, m, armed.id);
+    EXPECT_EQ(named.numerics, armed.id) << "M " << m;
+    EXPECT_EQ(named.kernel, armed.kernel);
+    EXPECT_EQ(named.armed_numerics, 0u);
+  }
+  std::vector<KernelNumerics> told;
+  ASSERT_TRUE(Eventually([&] {
+    told.clear();
+    for (const KernelNotice& notice : Notices()) {
+      told.insert(told.end(), notice.armed.begin(), notice.armed.end());
+    }
+    return !told.empty();
+  }));
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].id, armed.id);
+  EXPECT_EQ(told[0].kernel, armed.kernel);
+}
+
+// Above what a grid counts there are several launches of the same kernel, never another one.
+TEST_F(ServeFirstTest, BatchInvariantKernelTakesMoreRowsThanAGridCounts) {
+  Open();
+  DeviceRunner runner(*device_);
+  const auto layer = runner.Load(Tensor());
+  ASSERT_TRUE(Eventually([&] { return layer->numerics().size() == 2; }));
+  const uint64_t id = layer->numerics()[1].id;
+  InvariantCall made = MakeInvariant(runner, layer, 1, id);
+  GemmCall& call = made.call;
+  constexpr int64_t kRows = int64_t{65535} * 32 + 1;
+  call.x.rows = call.y.rows = kRows;
+  call.x.address = uintptr_t{1} << 40;  // the fake driver reads nothing
+  call.y.address = uintptr_t{2} << 40;
+  std::vector<int64_t> launched;
+  fake_.OnLaunch([&](const cuda::FakeLaunch& launch) {
+    launched.push_back(static_cast<const GemmArgs*>(launch.params[0])->m);
+    return CUDA_SUCCESS;
+  });
+  const auto report = device_->RunGemm(runner.stream(), call);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->numerics, id);
+  EXPECT_THAT(launched, ::testing::ElementsAre(kRows - 1, 1));
+}
+
+TEST_F(ServeFirstTest, NumericsThatAreNotThereAreRefusedNotReplaced) {
+  Open();
+  compiler_.Hold("gemm_sm90.cuh");
+  DeviceRunner runner(*device_);
+  const auto layer = runner.Load(Tensor());
+  InvariantCall made = MakeInvariant(runner, layer, 5, 7);
+  GemmCall& call = made.call;
+  const absl::Status refused = device_->RunGemm(runner.stream(), call).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(refused), "NUMERICS_NOT_READY");
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("0000000000000007"));
+  compiler_.Release();
+  ASSERT_TRUE(Eventually([&] { return layer->numerics().size() == 2; }));
+  call.numerics = layer->numerics()[1].id;
+  EXPECT_TRUE(device_->RunGemm(runner.stream(), call).ok());
+  call.x.type = kFloat16;
+  EXPECT_EQ(ReasonOf(device_->RunGemm(runner.stream(), call).status()), "NUMERICS_NOT_READY")
+      << "a kernel for other x";
 }
 
 TEST_F(ServeFirstTest, FailureIsTold) {

@@ -42,8 +42,18 @@ TEST(Sm90ConfigTest, SaysWhatTheKernelDoesNotTake) {
   spec.zero_point = ZeroPointKind::kFloat;
   EXPECT_THAT(WhyNot(spec), HasSubstr("floating-point zero points"));
   spec = Spec(kNoFormat, 0);
+  spec.weight = kFloat32;
+  EXPECT_THAT(WhyNot(spec), HasSubstr("f32 weights"));
+}
+
+TEST(Sm90ConfigTest, UnquantizedWeightsTakeTheirOwnTypeOfX) {
+  QuantSpec spec = Spec(kNoFormat, 0);
   spec.weight = kFloat16;
-  EXPECT_THAT(WhyNot(spec), HasSubstr("f16 weights"));
+  EXPECT_EQ(WhyNot(spec), "");
+  EXPECT_EQ(Sm90XTypes(spec), std::vector<ElementType>{ElementType::kFloat16});
+  spec.weight = kBFloat16;
+  EXPECT_EQ(WhyNot(spec), "");
+  EXPECT_EQ(Sm90XTypes(spec), std::vector<ElementType>{ElementType::kBFloat16});
 }
 
 QuantSpec SpecWith(const NumberFormat& weight, const NumberFormat& activation) {

@@ -170,11 +170,101 @@ TEST_F(SpecialiserTest, BatchInvariantAndOtherRequestsKeepTheGenericKernel) {
       << "nobody asked for float16";
 }
 
+DenseRequest Invariant(int64_t m, uint64_t numerics = 0,
+                       ElementType x_type = ElementType::kBFloat16) {
+  DenseRequest request{.m = m, .x_type = x_type, .batch_invariant = true};
+  request.numerics = numerics;
+  return request;
+}
+
+TEST_F(SpecialiserTest, BatchInvariantRequestsChangeTheirKernelWhereTheyNameItOnly) {
+  compiler_.Hold(kSpecialised);
+  const auto layer = Load();
+  const uint64_t generic = (*layer->plan()->Serve(Invariant(5)))->numerics;
+  EXPECT_NE(generic, 0u);
+  EXPECT_EQ(layer->plan()->ArmedFor(Invariant(5)), nullptr);
+  EXPECT_EQ(ReasonOf(layer->plan()->Serve(Invariant(5, generic + 1)).status()),
+            "NUMERICS_NOT_READY");
+  compiler_.Release();
+  ASSERT_TRUE(Settles(*layer));
+  const auto plan = layer->plan();
+  const GemmKernel* const armed = plan->ArmedFor(Invariant(5));
+  ASSERT_NE(armed, nullptr);
+  const uint64_t numerics = armed->numerics;
+  EXPECT_NE(numerics, 0u);
+  EXPECT_NE(numerics, generic);
+  std::set<std::string> names;
+  for (const int64_t m : {0, 1, 8, 9, 32, 33, 300, 4097, 1 << 24}) {
+    EXPECT_EQ((*plan->Serve(Invariant(m)))->numerics, generic) << "nobody asked for another, M " << m;
+    EXPECT_EQ((*plan->Serve(Invariant(m, generic)))->numerics, generic) << m;
+    const auto served = plan->Serve(Invariant(m, numerics));
+    ASSERT_TRUE(served.ok()) << served.status();
+    EXPECT_EQ((*served)->numerics, numerics) << m;
+    names.insert((*served)->name);
+  }
+  EXPECT_EQ(names.size(), 1u) << "one kernel for every M";
+  DenseRequest unmapped = Invariant(5, numerics);
+  unmapped.has_x_map = false;
+  EXPECT_EQ(*plan->Serve(unmapped), armed) << "how x lies changes no bits";
+  const absl::Status other_x = plan->Serve(Invariant(5, numerics, ElementType::kFloat16)).status();
+  EXPECT_EQ(ReasonOf(other_x), "NUMERICS_NOT_READY");
+  EXPECT_EQ(other_x.code(), absl::StatusCode::kFailedPrecondition);
+  DenseRequest scaled = Invariant(5, numerics);
+  scaled.has_group_scale = true;
+  EXPECT_EQ(ReasonOf(plan->Serve(scaled).status()), "NUMERICS_NOT_READY");
+}
+
+TEST_F(SpecialiserTest, ArmedKernelIsToldOnceAndHasTheSameNumericsInTheNextProcess) {
+  auto first = Load();
+  ASSERT_TRUE(Settles(*first));
+  const uint64_t numerics = first->plan()->ArmedFor(Invariant(1))->numerics;
+  std::vector<uint64_t> told;
+  ASSERT_TRUE(Eventually([&] {
+    told.clear();
+    for (const KernelEvent& event : Events(KernelEvent::Kind::kReady)) {
+      EXPECT_TRUE(event.armed.empty() || event.x_type == ElementType::kBFloat16);
+      told.insert(told.end(), event.armed.begin(), event.armed.end());
+    }
+    return !told.empty();
+  }));
+  EXPECT_THAT(told, ::testing::ElementsAre(numerics));
+  first.reset();
+  Reopen();
+  const auto next = Load();
+  ASSERT_NE(next->plan()->ArmedFor(Invariant(1)), nullptr) << "cached: ready with the layer";
+  EXPECT_EQ(next->plan()->ArmedFor(Invariant(1))->numerics, numerics);
+}
+
+TEST_F(SpecialiserTest, BatchInvariantRequestsGetTheirOneKernelCompiled) {
+  compiler_.Hold(kSpecialised);
+  const auto layer = Load();
+  ASSERT_TRUE(AllAsked(*layer));
+  layer->Note(Invariant(5, 0, ElementType::kFloat16));
+  ASSERT_TRUE(Eventually([&] { return Cache().cancelled > 0; })) << "bfloat16 was a wrong guess";
+  compiler_.Release();
+  ASSERT_TRUE(Eventually(
+      [&] { return layer->plan()->ArmedFor(Invariant(5, 0, ElementType::kFloat16)) != nullptr; }));
+  ASSERT_TRUE(Settles(*layer));
+  EXPECT_EQ(layer->progress().ready, 1);
+  EXPECT_EQ(layer->plan()->ArmedFor(Invariant(5)), nullptr);
+  layer->Note({.m = 5, .x_type = ElementType::kFloat16});
+  ASSERT_TRUE(Eventually(
+      [&] { return layer->progress().ready == KernelsFor(ElementType::kFloat16); }));
+}
+
+TEST_F(SpecialiserTest, BatchInvariantKernelThatFailsItsSelfTestIsNeverArmed) {
+  PickyTester::bad_rows =
+      ProgramsOf(Spec(), kShape, "sm_90a")->invariant.front().program.launch.block_m;
+  const auto layer = Load();
+  ASSERT_TRUE(Settles(*layer));
+  EXPECT_EQ(layer->plan()->ArmedFor(Invariant(5)), nullptr);
+  for (const KernelEvent& event : Events(KernelEvent::Kind::kReady)) EXPECT_TRUE(event.armed.empty());
+}
+
 TEST_F(SpecialiserTest, FirstRequestsTypeTakesThePlaceOfTheGuess) {
   compiler_.Hold(kSpecialised);
   const auto layer = Load();
   ASSERT_TRUE(AllAsked(*layer));
-  layer->Note({.m = 5, .x_type = ElementType::kFloat16, .batch_invariant = true});
   layer->Note({.m = 5, .x_type = ElementType::kFloat32});
   layer->Note({.m = 5, .x_type = ElementType::kFloat16});
   ASSERT_TRUE(Eventually([&] { return Cache().cancelled > 0; }));
@@ -328,6 +418,7 @@ TEST_F(SpecialiserTest, LayerWhoseWeightsCannotBePackedStaysGeneric) {
   layer->KeepGeneric("weights that are no number");
   layer->Specialise();
   EXPECT_TRUE(layer->plan()->packed.empty());
+  EXPECT_TRUE(layer->plan()->invariant.empty());
   EXPECT_EQ(layer->plan()->why_not_packed, "weights that are no number");
   EXPECT_EQ(layer->progress().total, 0);
   EXPECT_THAT(KernelOf(*layer, {.m = 5}), HasSubstr("gemm_tf32"));

@@ -6,7 +6,9 @@
 #include "kernels/base/status.h"
 #include "kernels/jit/kernel_cache.h"
 #include "kernels/layer_programs.h"
+#include "kernels/layer_tuner.h"
 #include "kernels/loaded_kernels.h"
+#include "kernels/numerics.h"
 #include "kernels/specialiser.h"
 
 namespace gemmd {
@@ -14,7 +16,12 @@ namespace gemmd {
 class GpuKernels::Impl {
  public:
   Impl(const cuda::DriverTable& driver, GpuKernelsOptions options)
-      : architecture_(std::move(options.architecture)),
+      : driver_(driver),
+        make_tester_(options.make_tester),
+        tuning_(std::move(options.tuning)),
+        device_(std::move(options.device)),
+        l2_bytes_(options.l2_bytes),
+        architecture_(std::move(options.architecture)),
         serves_meanwhile_(options.serves_meanwhile),
         cache_(std::move(options.cache)),
         kernels_(driver, cache_,
@@ -29,7 +36,8 @@ class GpuKernels::Impl {
   absl::StatusOr<std::unique_ptr<LayerKernels>> PlanLayer(const QuantSpec& spec,
                                                           const LayerShape& shape,
                                                           absl::Time deadline) {
-    GEMMD_ASSIGN_OR_RETURN(LayerPrograms programs, ProgramsOf(spec, shape, architecture_));
+    GEMMD_ASSIGN_OR_RETURN(LayerPrograms programs, ProgramsOf(spec, shape, architecture_,
+                                                              MeasurementsOf(spec, shape)));
     StartCompiling(programs);
     const SelfTestSubject subject{.spec = spec, .shape = shape};
     LayerPlan plan;
@@ -44,22 +52,40 @@ class GpuKernels::Impl {
       plan.quantizers.push_back(quantize.launch);
       GEMMD_ASSIGN_OR_RETURN(plan.quantizers.back().kernel, Load(quantize.source, deadline));
     }
-    std::vector<SpecialisedProgram*> specialised;
-    for (PackedProgram& packed : programs.packed) {
-      AddRange(packed, plan);
-      SelfTestSubject packed_subject = subject;
-      packed_subject.is_packed = true;
-      packed_subject.takes_group_scales = programs.packed_takes_group_scales;
-      packed_subject.x_type = packed.x_type;
-      specialised.push_back(specialiser_.Intern(std::move(packed.program), packed_subject));
+    LayerKernels::Programs specialised;
+    Specialiser::Choice choice = ChoiceOf(programs, subject);
+    plan.packed = std::move(choice.packed);
+    specialised.packed = std::move(choice.programs);
+    for (PackedProgram& packed : programs.invariant) {
+      plan.invariant.push_back({packed.x_type, packed.program.launch});
+      specialised.invariant.push_back(
+          Intern(packed, subject, programs.packed_takes_group_scales));
     }
-    return std::make_unique<LayerKernels>(&specialiser_, std::move(plan), specialised);
+    return std::make_unique<LayerKernels>(&specialiser_, spec, shape, std::move(plan), specialised);
   }
 
   absl::StatusOr<CUkernel> Load(const jit::KernelSource& source, absl::Time deadline) {
     GEMMD_ASSIGN_OR_RETURN(const jit::SharedKernel compiled,
                            cache_->GetOrCompile(source, deadline));
     return kernels_.Load(*compiled);
+  }
+
+  absl::Status Tune(const std::vector<TuneLayer>& layers, const TuneSettings& settings,
+                    const TuningControl& control, const TuneProgress& progress) {
+    MutexLock lock(tune_mutex_);
+    LayerTuner tuner({&driver_, cache_, tuning_,
+                      make_tester_ == nullptr ? nullptr : make_tester_(driver_), architecture_,
+                      device_, l2_bytes_},
+                     settings, control);
+    bool has_news = false;
+    const absl::Status status = tuner.Tune(layers, [&](const TuneStep& step) {
+      has_news = has_news || step.outcome == TuneOutcome::kMeasured;
+      return progress == nullptr || progress(step);
+    });
+    if (has_news && !absl::IsDataLoss(status)) {
+      for (const TuneLayer& layer : layers) Rechoose(layer.spec, layer.shape);
+    }
+    return status;
   }
 
   void CompileCommonKernels() { specialiser_.CompileAhead(CommonSources(architecture_)); }
@@ -75,6 +101,16 @@ class GpuKernels::Impl {
   const std::string& architecture() const { return architecture_; }
 
  private:
+  Measurements MeasurementsOf(const QuantSpec& spec, const LayerShape& shape) const {
+    if (tuning_ == nullptr) return {nullptr, device_.clock_mhz};
+    const auto points = [this, spec, shape](ElementType x_type) {
+      const std::optional<TuningEntry> entry =
+          tuning_->Find(TuningKeyOf(device_, spec, shape, x_type));
+      return entry.has_value() ? entry->points : std::vector<MeasuredPoint>();
+    };
+    return {points, device_.clock_mhz};
+  }
+
   // What is loaded one by one afterwards compiles side by side.
   void StartCompiling(const LayerPrograms& programs) {
     std::vector<jit::KernelSource> sources = MoeSources(architecture_);
@@ -82,6 +118,9 @@ class GpuKernels::Impl {
     sources.push_back(programs.indexed.source);
     for (const QuantizeProgram& quantize : programs.quantize) sources.push_back(quantize.source);
     for (const PackedProgram& packed : programs.packed) {
+      if (!serves_meanwhile_) sources.push_back(packed.program.source);
+    }
+    for (const PackedProgram& packed : programs.invariant) {
       if (!serves_meanwhile_) sources.push_back(packed.program.source);
     }
     for (const jit::KernelSource& source : sources) {
@@ -98,16 +137,47 @@ class GpuKernels::Impl {
     GemmKernel& kernel = plan.ranges.emplace_back().kernel;
     kernel = program.launch;
     GEMMD_ASSIGN_OR_RETURN(kernel.kernel, kernels_.LoadGemm(*compiled, program.launch, subject));
+    kernel.numerics = NumericsOf(compiled->key, kernel.cluster);
     return plan;
   }
 
-  static void AddRange(const PackedProgram& packed, LayerPlan& plan) {
-    if (plan.packed.empty() || plan.packed.back().x_type != packed.x_type) {
-      plan.packed.push_back({packed.x_type, {}});
-    }
-    plan.packed.back().plan.ranges.push_back({packed.largest_m, packed.program.launch});
+  SpecialisedProgram* Intern(PackedProgram& packed, SelfTestSubject subject,
+                             bool takes_group_scales) {
+    subject.is_packed = true;
+    subject.takes_group_scales = takes_group_scales;
+    subject.x_type = packed.x_type;
+    return specialiser_.Intern(std::move(packed.program), subject);
   }
 
+  // Of programs.packed, which are used up.
+  Specialiser::Choice ChoiceOf(LayerPrograms& programs, const SelfTestSubject& subject) {
+    Specialiser::Choice choice;
+    for (PackedProgram& packed : programs.packed) {
+      if (choice.packed.empty() || choice.packed.back().x_type != packed.x_type) {
+        choice.packed.push_back({packed.x_type, {}});
+      }
+      choice.packed.back().plan.ranges.push_back({packed.largest_m, packed.program.launch});
+      choice.programs.push_back(Intern(packed, subject, programs.packed_takes_group_scales));
+    }
+    return choice;
+  }
+
+  // Layers that are loaded follow what is known now.
+  void Rechoose(const QuantSpec& spec, const LayerShape& shape) {
+    if (!specialiser_.HasLayer(spec, shape)) return;
+    absl::StatusOr<LayerPrograms> programs =
+        ProgramsOf(spec, shape, architecture_, MeasurementsOf(spec, shape));
+    if (!programs.ok() || programs->packed.empty()) return;
+    const Specialiser::Choice choice = ChoiceOf(*programs, {.spec = spec, .shape = shape});
+    specialiser_.Rechoose(spec, shape, choice);
+  }
+
+  const cuda::DriverTable& driver_;
+  std::unique_ptr<SelfTester> (*const make_tester_)(const cuda::DriverTable&);
+  const std::shared_ptr<TuningStore> tuning_;
+  const DeviceClass device_;
+  const uint64_t l2_bytes_;
+  Mutex tune_mutex_;  // one at a time
   const std::string architecture_;
   const bool serves_meanwhile_;
   const std::shared_ptr<jit::KernelCache> cache_;
@@ -144,6 +214,11 @@ absl::StatusOr<MoeKernels> GpuKernels::LoadMoeKernels(absl::Time deadline) {
     GEMMD_ASSIGN_OR_RETURN(kernels.*kMembers[i], impl_->Load(sources[i], deadline));
   }
   return kernels;
+}
+
+absl::Status GpuKernels::Tune(const std::vector<TuneLayer>& layers, const TuneSettings& settings,
+                              const TuningControl& control, const TuneProgress& progress) {
+  return impl_->Tune(layers, settings, control, progress);
 }
 
 void GpuKernels::CompileCommonKernels() { impl_->CompileCommonKernels(); }

@@ -32,6 +32,7 @@
 #include "kernels/layer_kernels.h"
 #include "kernels/pack/pack_weights.h"
 #include "kernels/self_test.h"
+#include "kernels/tuning.h"
 #include "kernels/weight_args.h"
 
 namespace gemmd {
@@ -53,6 +54,10 @@ struct GpuKernelsOptions {
   // Makes what tests GEMM kernels before they serve; null: they are not tested.
   std::unique_ptr<SelfTester> (*make_tester)(const cuda::DriverTable&) = &DeviceSelfTester;
   KernelObserver observer = nullptr;
+  // Plans follow what it knows of `device`, and Tune fills it. Null: plans follow the model.
+  std::shared_ptr<TuningStore> tuning;
+  DeviceClass device;
+  uint64_t l2_bytes = 0;
 };
 
 class GpuKernels {
@@ -69,6 +74,12 @@ class GpuKernels {
                                                           absl::Time deadline);
   // The kernels around the GEMMs of a mixture-of-experts request.
   absl::StatusOr<MoeKernels> LoadMoeKernels(absl::Time deadline);
+
+  // Measures kernels for the layers on this GPU (layer_tuner.h), one call after the other. Layers that are
+  // planned follow what was found when it returns, those to come from the start. Needs
+  // GpuKernelsOptions::tuning.
+  absl::Status Tune(const std::vector<TuneLayer>& layers, const TuneSettings& settings,
+                    const TuningControl& control, const TuneProgress& progress);
 
   // Has the generic kernels of common formats compiled when nothing is more urgent.
   void CompileCommonKernels();

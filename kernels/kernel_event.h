@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "kernels/contract/element_type.h"
 
 namespace gemmd {
 
@@ -19,6 +21,10 @@ struct KernelEvent {
   Kind kind = Kind::kReady;
   std::string kernel;   // its name
   absl::Status status;  // why, unless ready; DataLoss: the GPU's context is lost
+  // Ready: the numerics (kernels/numerics.h) that batch-invariant requests of a layer may name from now
+  // on, with x of this type.
+  std::vector<uint64_t> armed = {};
+  ElementType x_type = ElementType::kBFloat16;
 };
 
 // Called from any thread, without locks held; must not block.

@@ -6,15 +6,17 @@
 
 namespace gemmd {
 
-LayerKernels::LayerKernels(Specialiser* specialiser, LayerPlan plan,
-                           const std::vector<SpecialisedProgram*>& programs)
-    : specialiser_(specialiser) {
-  for (size_t i = 0, packed = 0, range = 0; i < programs.size(); ++i) {
-    if (range == plan.packed[packed].plan.ranges.size()) {
-      ++packed;
-      range = 0;
+LayerKernels::LayerKernels(Specialiser* specialiser, const QuantSpec& spec, const LayerShape& shape,
+                           LayerPlan plan, const Programs& programs)
+    : specialiser_(specialiser), spec_(spec), shape_(shape) {
+  auto program = programs.packed.begin();
+  for (size_t i = 0; i < plan.packed.size(); ++i) {
+    for (size_t range = 0; range < plan.packed[i].plan.ranges.size(); ++range) {
+      slots_.push_back({*program++, false, i, range, plan.packed[i].x_type});
     }
-    slots_.push_back({programs[i], packed, range++, plan.packed[packed].x_type});
+  }
+  for (size_t i = 0; i < plan.invariant.size(); ++i) {
+    slots_.push_back({programs.invariant[i], true, i, 0, plan.invariant[i].x_type});
   }
   SetPlan(std::move(plan));
   specialiser_->Add(this);
@@ -39,6 +41,7 @@ void LayerKernels::KeepGeneric(const std::string& why) {
   specialiser_->Remove(this);
   LayerPlan plan = *this->plan();
   plan.packed.clear();
+  plan.invariant.clear();
   plan.why_not_packed = why;
   if (!plan.quantizers.empty()) {
     plan.quantizers.clear();
@@ -48,10 +51,11 @@ void LayerKernels::KeepGeneric(const std::string& why) {
 }
 
 void LayerKernels::Note(const DenseRequest& request) {
-  const uint32_t bit = uint32_t{1} << static_cast<uint32_t>(request.x_type);
+  const auto type = static_cast<uint32_t>(request.x_type);
+  const uint32_t bit = uint32_t{1} << (2 * type + (request.batch_invariant ? 1 : 0));
   if ((noted_.load(std::memory_order_relaxed) & bit) != 0) return;
   if (!plan()->HasPackedFor(request) || (noted_.fetch_or(bit) & bit) != 0) return;
-  specialiser_->Note(this, request.x_type);
+  specialiser_->Note(this, request.x_type, request.batch_invariant);
 }
 
 KernelProgress LayerKernels::progress() const { return specialiser_->ProgressOf(*this); }

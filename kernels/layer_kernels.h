@@ -15,6 +15,7 @@
 
 #include "absl/time/time.h"
 #include "kernels/base/mutex.h"
+#include "kernels/contract/quant_spec.h"
 #include "kernels/launch/layer_plan.h"
 
 namespace gemmd {
@@ -34,9 +35,13 @@ struct KernelProgress {
 
 class LayerKernels {
  public:
-  // `programs`: one for each range of plan.packed, in order. GpuKernels::PlanLayer makes it.
-  LayerKernels(Specialiser* specialiser, LayerPlan plan,
-               const std::vector<SpecialisedProgram*>& programs);
+  // The programs of a plan's specialised kernels. GpuKernels::PlanLayer makes them.
+  struct Programs {
+    std::vector<SpecialisedProgram*> packed;     // one for each range of plan.packed, in order
+    std::vector<SpecialisedProgram*> invariant;  // as plan.invariant
+  };
+  LayerKernels(Specialiser* specialiser, const QuantSpec& spec, const LayerShape& shape, LayerPlan plan,
+               const Programs& programs);
   ~LayerKernels();  // compilations that nobody else waits for are stopped
   LayerKernels(const LayerKernels&) = delete;
   LayerKernels& operator=(const LayerKernels&) = delete;
@@ -49,8 +54,8 @@ class LayerKernels {
   // Instead: no specialised kernel can serve this layer.
   void KeepGeneric(const std::string& why);
 
-  // A request came. Kernels for its x are compiled from now on; those for the x that was guessed
-  // before the layer's first request are not.
+  // A request came. Kernels for its x are compiled from now on, for a batch-invariant one just the one that
+  // such requests may have; those for the x that was guessed before the layer's first request are not.
   void Note(const DenseRequest& request);
 
   KernelProgress progress() const;
@@ -63,14 +68,22 @@ class LayerKernels {
   // One kernel of a plan.
   struct Slot {
     SpecialisedProgram* program;
-    size_t packed;  // index in LayerPlan::packed
-    size_t range;   // index in its plan's ranges
+    bool is_invariant;
+    size_t index;  // in LayerPlan::packed, or in LayerPlan::invariant
+    size_t range;  // of packed: index in its plan's ranges
     ElementType x_type;
+
+    GemmKernel& In(LayerPlan& plan) const {
+      return is_invariant ? plan.invariant[index].kernel
+                          : plan.packed[index].plan.ranges[range].kernel;
+    }
   };
   void SetPlan(LayerPlan plan);
 
   Specialiser* const specialiser_;
-  std::atomic<uint32_t> noted_{0};  // bit of each x type
+  const QuantSpec spec_;
+  const LayerShape shape_;
+  std::atomic<uint32_t> noted_{0};  // bit of each x type, twice: batch-invariant ones apart
 
   uint64_t id_ = 0;  // Specialiser::Add sets it
 

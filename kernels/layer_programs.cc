@@ -11,6 +11,8 @@
 #include "kernels/select/quantize_config.h"
 #include "kernels/select/sm90_choice.h"
 #include "kernels/select/sm90_config.h"
+#include "kernels/select/sm90_invariant.h"
+#include "kernels/select/tuning_table.h"
 
 namespace gemmd {
 namespace {
@@ -32,6 +34,8 @@ absl::StatusOr<GemmProgram> GenericProgram(const QuantSpec& spec, RowMapping map
   launch.config = DescribeFields(config);
   return program;
 }
+
+}  // namespace
 
 GemmProgram Sm90Program(const Sm90Choice& choice, const std::string& architecture) {
   const Sm90Block block = choice.config.block();
@@ -57,8 +61,27 @@ GemmProgram Sm90Program(const Sm90Choice& choice, const std::string& architectur
   return program;
 }
 
+namespace {
+
+// One kernel for each range of M, with what `explain` shows of the choice.
+void AddTuned(const QuantSpec& spec, const LayerShape& shape, ElementType x_type,
+              const std::string& architecture, const Measurements& measurements,
+              std::vector<PackedProgram>& packed) {
+  std::vector<MeasuredPoint> points;
+  if (measurements.points) points = measurements.points(x_type);
+  int64_t first = 1;
+  for (const TunedChoice& tuned : ChooseTuned(spec, shape, x_type, points)) {
+    const int64_t last = tuned.choice.largest_m;
+    GemmProgram program = Sm90Program(tuned.choice, architecture);
+    program.launch.config.emplace_back("rows", absl::StrCat(first, " to ", last));
+    program.launch.config.emplace_back("chosen_by", ChosenBy(tuned, measurements.clock_mhz));
+    packed.push_back({x_type, last, std::move(program)});
+    first = last + 1;
+  }
+}
+
 void AddSm90(const QuantSpec& spec, const LayerShape& shape, const std::string& architecture,
-             LayerPrograms& programs) {
+             const Measurements& measurements, LayerPrograms& programs) {
   const absl::Status supported = SupportsSm90(spec, shape, architecture);
   if (!supported.ok()) {
     programs.why_not_packed = std::string(supported.message());
@@ -66,9 +89,11 @@ void AddSm90(const QuantSpec& spec, const LayerShape& shape, const std::string& 
   }
   programs.packed_takes_group_scales = Sm90TakesXScales(spec, shape);
   for (const ElementType x_type : Sm90XTypes(spec)) {
-    for (const Sm90Choice& choice : ChooseSm90(spec, shape, x_type)) {
-      programs.packed.push_back({x_type, choice.largest_m, Sm90Program(choice, architecture)});
-    }
+    AddTuned(spec, shape, x_type, architecture, measurements, programs.packed);
+    const std::optional<Sm90Choice> invariant = ChooseBatchInvariantSm90(spec, shape, x_type);
+    if (!invariant.has_value()) continue;
+    programs.invariant.push_back(
+        {x_type, invariant->largest_m, Sm90Program(*invariant, architecture)});
   }
 }
 
@@ -125,6 +150,12 @@ bool Overlaps(int64_t first, int64_t last, const std::vector<RowRange>& rows) {
          });
 }
 
+bool Has(const std::vector<jit::KernelSource>& sources, const jit::KernelSource& source) {
+  return std::any_of(sources.begin(), sources.end(), [&](const jit::KernelSource& other) {
+    return other.program == source.program && other.name_expression == source.name_expression;
+  });
+}
+
 QuantSpec CommonSpec(const NumberFormat& weight, const NumberFormat& scale,
                      ZeroPointKind zero_point = ZeroPointKind::kNone,
                      SecondaryScaleKind secondary_scale = SecondaryScaleKind::kNone) {
@@ -154,6 +185,12 @@ std::vector<QuantSpec> CommonSpecs() {
 
 absl::StatusOr<LayerPrograms> ProgramsOf(const QuantSpec& spec, const LayerShape& shape,
                                          const std::string& architecture) {
+  return ProgramsOf(spec, shape, architecture, {});
+}
+
+absl::StatusOr<LayerPrograms> ProgramsOf(const QuantSpec& spec, const LayerShape& shape,
+                                         const std::string& architecture,
+                                         const Measurements& measurements) {
   GEMMD_RETURN_IF_ERROR(SupportsShape(shape));
   LayerPrograms programs;
   if (shape.experts == 1) {
@@ -161,7 +198,7 @@ absl::StatusOr<LayerPrograms> ProgramsOf(const QuantSpec& spec, const LayerShape
   }
   GEMMD_ASSIGN_OR_RETURN(programs.indexed,
                          GenericProgram(spec, RowMapping::kIndexed, architecture));
-  AddSm90(spec, shape, architecture, programs);
+  AddSm90(spec, shape, architecture, measurements, programs);
   AddQuantize(spec, shape, architecture, programs);
   return programs;
 }
@@ -184,6 +221,9 @@ absl::StatusOr<std::vector<jit::KernelSource>> LayerSources(const QuantSpec& spe
     if (Overlaps(first, packed.largest_m, rows))
       sources.push_back(std::move(packed.program.source));
     first = packed.largest_m + 1;
+  }
+  for (PackedProgram& invariant : programs.invariant) {  // for requests of any number of rows
+    if (!Has(sources, invariant.program.source)) sources.push_back(std::move(invariant.program.source));
   }
   return sources;
 }

@@ -18,12 +18,16 @@
 
 namespace gemmd {
 
+struct Measurements;  // select/tuning_table.h
+struct Sm90Choice;
+
 struct GemmProgram {
   jit::KernelSource source;
   GemmKernel launch;  // its `kernel` is null
 };
 
-// A specialised kernel, for requests with x of `x_type` and up to `largest_m` rows.
+// A specialised kernel, for requests with x of `x_type` and up to `largest_m` rows; a batch-invariant one
+// for any number of them.
 struct PackedProgram {
   ElementType x_type;
   int64_t largest_m;
@@ -40,17 +44,24 @@ struct LayerPrograms {
   std::optional<GemmProgram> dense;  // the generic kernels; absent with several experts
   GemmProgram indexed;
   std::vector<PackedProgram> packed;  // ascending in M within an x_type
+  std::vector<PackedProgram> invariant;  // for batch-invariant requests: at most one for an x_type
   bool packed_takes_group_scales = false;
   std::string why_not_packed;  // when `packed` is empty
   std::vector<QuantizeProgram> quantize;
   std::string why_not_quantized;  // when `quantize` is empty
 };
 
+// Follows what was measured of the layer's kernels, else the model.
+absl::StatusOr<LayerPrograms> ProgramsOf(const QuantSpec& spec, const LayerShape& shape,
+                                         const std::string& architecture,
+                                         const Measurements& measurements);
 absl::StatusOr<LayerPrograms> ProgramsOf(const QuantSpec& spec, const LayerShape& shape,
                                          const std::string& architecture);
 
+GemmProgram Sm90Program(const Sm90Choice& choice, const std::string& architecture);
+
 // What is compiled for a layer that gets requests of these numbers of rows; no range: of any number.
-// The generic kernels are always among it.
+// The generic kernels and those for batch-invariant requests are always among it.
 absl::StatusOr<std::vector<jit::KernelSource>> LayerSources(const QuantSpec& spec,
                                                             const LayerShape& shape,
                                                             const std::string& architecture,

@@ -1,12 +1,22 @@
 #include "kernels/specialiser.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status.h"
 #include "kernels/cuda/context.h"
+#include "kernels/numerics.h"
 
 namespace gemmd {
+namespace {
+
+void Fill(GemmKernel& place, const SpecialisedProgram& program) {
+  place.kernel = program.kernel;
+  place.numerics = program.kernel == nullptr ? 0 : NumericsOf(program.key, place.cluster);
+}
+
+}  // namespace
 
 Specialiser::Specialiser(const cuda::DriverTable& driver, LoadedKernels* kernels, Options options)
     : driver_(driver), kernels_(*kernels), options_(std::move(options)) {
@@ -68,14 +78,14 @@ void Specialiser::Start(LayerKernels* layer) {
   if (slots.empty()) return;
   MutexLock lock(mutex_);
   PutReadyInto(layer);  // other layers made them so, perhaps long ago
-  if (options_.serves_meanwhile) return Want(layer, FirstType(*layer));
-  for (const LayerKernels::Slot& slot : slots) Want(layer, slot.x_type);
+  if (options_.serves_meanwhile) return Want(layer, FirstType(*layer), false);
+  for (const LayerKernels::Slot& slot : slots) Want(layer, slot.x_type, slot.is_invariant);
 }
 
 void Specialiser::PutReadyInto(LayerKernels* layer) {
   LayerPlan plan = *layer->plan();
   for (const LayerKernels::Slot& slot : layer->slots_) {
-    plan.packed[slot.packed].plan.ranges[slot.range].kernel.kernel = slot.program->kernel;
+    Fill(slot.In(plan), *slot.program);
   }
   layer->SetPlan(std::move(plan));
 }
@@ -87,10 +97,11 @@ ElementType Specialiser::FirstType(const LayerKernels& layer) const {
   return layer.slots_.front().x_type;
 }
 
-void Specialiser::Want(LayerKernels* layer, ElementType x_type) {
+void Specialiser::Want(LayerKernels* layer, ElementType x_type, bool batch_invariant) {
   for (const LayerKernels::Slot& slot : layer->slots_) {
     SpecialisedProgram* const program = slot.program;
-    if (slot.x_type != x_type || !program->wanted.insert(layer).second) continue;
+    if (slot.x_type != x_type || slot.is_invariant != batch_invariant) continue;
+    if (!program->wanted.insert(layer).second) continue;
     if (program->state == State::kIdle) jobs_->Add([this, program] { Compile(*program); });
   }
 }
@@ -112,7 +123,8 @@ void Specialiser::LoadCached(SpecialisedProgram& program) {
   }
   const jit::SharedKernel cached = options_.cache->Find(program.program.source);
   if (cached != nullptr) {
-    Finish(program, kernels_.LoadGemm(*cached, program.program.launch, program.subject));
+    Finish(program, cached->key,
+           kernels_.LoadGemm(*cached, program.program.launch, program.subject));
     return;
   }
   MutexLock lock(mutex_);
@@ -152,7 +164,8 @@ void Specialiser::Arrived(SpecialisedProgram& program,
     program.state = State::kLoading;
     program.wish = 0;
   }
-  Finish(program, compiled.ok() ? Load(program, **compiled) : compiled.status());
+  if (!compiled.ok()) return Finish(program, "", compiled.status());
+  Finish(program, (*compiled)->key, Load(program, **compiled));
 }
 
 absl::StatusOr<CUkernel> Specialiser::Load(const SpecialisedProgram& program,
@@ -162,8 +175,10 @@ absl::StatusOr<CUkernel> Specialiser::Load(const SpecialisedProgram& program,
   return kernels_.LoadGemm(compiled, program.program.launch, program.subject);
 }
 
-void Specialiser::Finish(SpecialisedProgram& program, const absl::StatusOr<CUkernel>& kernel) {
+void Specialiser::Finish(SpecialisedProgram& program, const std::string& key,
+                         const absl::StatusOr<CUkernel>& kernel) {
   bool is_news = false;
+  std::set<uint64_t> armed;
   {
     MutexLock lock(mutex_);
     // Cancelled: the cache closes, the process ends.
@@ -171,35 +186,103 @@ void Specialiser::Finish(SpecialisedProgram& program, const absl::StatusOr<CUker
         !absl::IsCancelled(kernel.status()) && (kernel.ok() || kernel.status() != program.why);
     program.state = kernel.ok() ? State::kReady : State::kFailed;
     program.why = kernel.status();
-    if (kernel.ok()) program.kernel = *kernel;
-    if (kernel.ok()) PutIntoPlans(program);
+    if (kernel.ok()) {
+      program.kernel = *kernel;
+      program.key = key;
+      armed = PutIntoPlans(program);
+    }
     changed_.NotifyAll();
   }
   if (!is_news) return;
   ++(kernel.ok() ? ready_ : failed_);
   if (!options_.observer) return;
   options_.observer({kernel.ok() ? KernelEvent::Kind::kReady : KernelEvent::Kind::kFailed,
-                     program.program.launch.name, kernel.status()});
+                     program.program.launch.name,
+                     kernel.status(),
+                     {armed.begin(), armed.end()},
+                     program.subject.x_type});
 }
 
-void Specialiser::PutIntoPlans(const SpecialisedProgram& program) {
+std::set<uint64_t> Specialiser::PutIntoPlans(const SpecialisedProgram& program) {
+  std::set<uint64_t> armed;
   for (LayerKernels* const layer : program.layers) {
     std::optional<LayerPlan> plan;
     for (const LayerKernels::Slot& slot : layer->slots_) {
       if (slot.program != &program) continue;
       if (!plan.has_value()) plan = *layer->plan();
-      plan->packed[slot.packed].plan.ranges[slot.range].kernel.kernel = program.kernel;
+      GemmKernel& place = slot.In(*plan);
+      Fill(place, program);
+      if (slot.is_invariant) armed.insert(place.numerics);
     }
     if (plan.has_value()) layer->SetPlan(*std::move(plan));
   }
+  return armed;
 }
 
-void Specialiser::Note(LayerKernels* layer, ElementType x_type) {
+bool Specialiser::HasLayer(const QuantSpec& spec, const LayerShape& shape) const {
+  MutexLock lock(mutex_);
+  return std::any_of(layers_.begin(), layers_.end(), [&](const auto& entry) {
+    return entry.second->spec_ == spec && entry.second->shape_ == shape;
+  });
+}
+
+void Specialiser::Rechoose(const QuantSpec& spec, const LayerShape& shape, const Choice& choice) {
+  for (SpecialisedProgram* const program : choice.programs) LoadCached(*program);
+  std::vector<uint64_t> wishes;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, layer] : layers_) {
+      if (layer->spec_ == spec && layer->shape_ == shape) Exchange(layer, choice, wishes);
+    }
+    changed_.NotifyAll();
+  }
+  for (const uint64_t wish : wishes) options_.cache->Forget(wish);
+}
+
+void Specialiser::Exchange(LayerKernels* layer, const Choice& choice,
+                           std::vector<uint64_t>& wishes) {
+  LayerPlan plan = *layer->plan();
+  if (plan.packed.empty()) return;  // its weights cannot be packed
+  std::set<ElementType> wanted;
+  std::set<SpecialisedProgram*> kept(choice.programs.begin(), choice.programs.end());
+  std::vector<LayerKernels::Slot> slots;
+  for (const LayerKernels::Slot& slot : layer->slots_) {
+    if (slot.is_invariant) {
+      slots.push_back(slot);
+      kept.insert(slot.program);
+    } else if (slot.program->wanted.count(layer) != 0) {
+      wanted.insert(slot.x_type);
+    }
+  }
+  for (const LayerKernels::Slot& slot : layer->slots_) {
+    if (kept.count(slot.program) != 0) continue;
+    slot.program->layers.erase(layer);
+    wishes.push_back(Unwant(layer, *slot.program));
+  }
+  plan.packed = choice.packed;
+  auto program = choice.programs.begin();
+  for (size_t i = 0; i < plan.packed.size(); ++i) {
+    for (size_t range = 0; range < plan.packed[i].plan.ranges.size(); ++range) {
+      slots.push_back({*program++, false, i, range, plan.packed[i].x_type});
+    }
+  }
+  layer->slots_ = std::move(slots);
+  for (const LayerKernels::Slot& slot : layer->slots_) {
+    slot.program->layers.insert(layer);
+    Fill(slot.In(plan), *slot.program);
+  }
+  layer->SetPlan(std::move(plan));
+  for (const ElementType x_type : wanted) Want(layer, x_type, false);
+}
+
+void Specialiser::Note(LayerKernels* layer, ElementType x_type, bool batch_invariant) {
   if (!options_.serves_meanwhile) return;
-  jobs_->Add([this, id = layer->id_, x_type] { TakeNote(id, x_type); });
+  jobs_->Add([this, id = layer->id_, x_type, batch_invariant] {
+    TakeNote(id, x_type, batch_invariant);
+  });
 }
 
-void Specialiser::TakeNote(uint64_t layer_id, ElementType x_type) {
+void Specialiser::TakeNote(uint64_t layer_id, ElementType x_type, bool batch_invariant) {
   std::vector<uint64_t> wishes;
   {
     MutexLock lock(mutex_);
@@ -212,7 +295,7 @@ void Specialiser::TakeNote(uint64_t layer_id, ElementType x_type) {
       if (was_guessed) wishes.push_back(Unwant(layer, *slot.program));
     }
     layer->had_request_ = true;
-    Want(layer, x_type);
+    Want(layer, x_type, batch_invariant);
   }
   for (const uint64_t wish : wishes) options_.cache->Forget(wish);
 }

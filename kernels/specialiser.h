@@ -9,6 +9,8 @@
 // Order   Kernels for one x type come in order of M: decoding first. The type is the one of the GPU's
 //         latest request with a new type, bfloat16 before there was any; the layer's first request
 //         corrects the guess, and each further type is compiled when it comes.
+// Armed   The kernel for batch-invariant requests is put into plans like the others, and serves those
+//         requests only that name its numerics (kernels/launch/layer_plan.h). The observer hears of it.
 // Threads Every method is thread-safe. A thread of its own asks for, loads and tests kernels; no lock
 //         is held meanwhile.
 #ifndef GEMMD_KERNELS_SPECIALISER_H_
@@ -41,6 +43,7 @@ struct SpecialisedProgram {
 
   State state = State::kIdle;
   CUkernel kernel = nullptr;             // READY
+  std::string key;                       // READY: of the kernel (jit/kernel_key.h)
   absl::Status why;                      // FAILED
   uint64_t wish = 0;                     // COMPILING: KernelCache::Ask's
   std::set<LayerKernels*> layers;        // whose plans have a place for it
@@ -68,10 +71,20 @@ class Specialiser {
   void CompileAhead(std::vector<jit::KernelSource> sources);
   void AddTo(KernelCounts& counts) const;
 
+  // Other kernels for requests that are not batch-invariant: one program for each range, in order.
+  struct Choice {
+    std::vector<LayerPlan::Packed> packed;
+    std::vector<SpecialisedProgram*> programs;
+  };
+  bool HasLayer(const QuantSpec& spec, const LayerShape& shape) const;
+  // Puts them into the plans of all layers of that format and shape. Those that are compiled already serve
+  // when it returns, others follow. The GPU's context is current.
+  void Rechoose(const QuantSpec& spec, const LayerShape& shape, const Choice& choice);
+
   // LayerKernels' side.
   void Add(LayerKernels* layer);
   void Start(LayerKernels* layer);
-  void Note(LayerKernels* layer, ElementType x_type);
+  void Note(LayerKernels* layer, ElementType x_type, bool batch_invariant);
   void Remove(LayerKernels* layer);
   KernelProgress ProgressOf(const LayerKernels& layer) const;
   bool WaitUntilSettled(const LayerKernels& layer, absl::Time deadline) const;
@@ -84,14 +97,22 @@ class Specialiser {
   void Arrived(SpecialisedProgram& program, const absl::StatusOr<jit::SharedKernel>& compiled);
   absl::StatusOr<CUkernel> Load(const SpecialisedProgram& program,
                                 const jit::CompiledKernel& compiled);
-  void Finish(SpecialisedProgram& program, const absl::StatusOr<CUkernel>& kernel);
-  void TakeNote(uint64_t layer_id, ElementType x_type);
+  // `key`: of the kernel; empty when it was not compiled.
+  void Finish(SpecialisedProgram& program, const std::string& key,
+              const absl::StatusOr<CUkernel>& kernel);
+  void TakeNote(uint64_t layer_id, ElementType x_type, bool batch_invariant);
 
-  void Want(LayerKernels* layer, ElementType x_type) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Want(LayerKernels* layer, ElementType x_type, bool batch_invariant)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the wish to forget, or 0.
   uint64_t Unwant(const LayerKernels* layer, SpecialisedProgram& program)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void PutIntoPlans(const SpecialisedProgram& program) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Adds the wishes to forget.
+  void Exchange(LayerKernels* layer, const Choice& choice, std::vector<uint64_t>& wishes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns the numerics that batch-invariant requests may name from now on.
+  std::set<uint64_t> PutIntoPlans(const SpecialisedProgram& program)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PutReadyInto(LayerKernels* layer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   ElementType FirstType(const LayerKernels& layer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   KernelProgress Count(const LayerKernels& layer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -58,6 +58,7 @@ void DescribeIdentity(DeviceQuery& query, DeviceInfo& info) {
 void DescribeSizes(DeviceQuery& query, DeviceInfo& info) {
   info.memory_bytes = query.MemoryBytes();
   info.sm_count = query.Attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, "sm_count");
+  info.clock_mhz = query.Attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE, "clock") / 1000;  // kHz
   info.shared_bytes_per_block =
       query.Attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, "shared_per_block");
   info.shared_bytes_per_sm =

@@ -23,6 +23,7 @@ struct DeviceInfo {
   int cc_minor = 0;
   std::string architecture;  // for NVRTC: "sm_75", "sm_89", "sm_90a", "sm_120a"
   int sm_count = 0;
+  int clock_mhz = 0;  // the highest of the multiprocessors
   uint64_t memory_bytes = 0;
   int shared_bytes_per_block = 0;  // opt-in maximum
   int shared_bytes_per_sm = 0;

@@ -1,12 +1,15 @@
-// What    quant_method fp8: 8-bit floats with one scale per block (DeepSeek) or per tensor
-//         (AutoFP8), and MXFP4 experts inside such checkpoints.
+// What    quant_method fp8: 8-bit floats with one scale per block (DeepSeek), tensor (AutoFP8) or channel,
+//         linears and stacks of experts, and MXFP4 experts inside such checkpoints.
 // Source  https://huggingface.co/deepseek-ai/DeepSeek-V3 (weight_scale_inv multiplies, in spite of
-//         its name); https://github.com/neuralmagic/AutoFP8; layouts: README.md.
+//         its name); https://github.com/neuralmagic/AutoFP8; github.com/huggingface/transformers,
+//         integrations/finegrained_fp8.py (stacks, activation_scale); layouts: README.md.
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/activation_parts.h"
+#include "core/checkpoint/composite.h"
 #include "core/checkpoint/errors.h"
 #include "core/checkpoint/module_rules.h"
 #include "core/checkpoint/reader.h"
@@ -57,36 +60,93 @@ absl::StatusOr<Fp8Scheme> ParseScheme(const Json& config) {
   return scheme;
 }
 
-// A linear holds its weight in ".weight", a stack of experts directly under its own name.
+// Where a module's tensors are. A linear holds its weight in ".weight", a stack of experts there or directly
+// under its own name.
 struct Keys {
   std::string weight;
   std::string block_scale;
+  std::vector<std::string> scales;             // without blocks: one of them
+  std::vector<std::string> activation_scales;  // static ones: one of them
   std::string bias;
   size_t rank;
 };
 
 Keys KeysOf(const ModuleTensors& tensors) {
-  if (tensors.Find("") != nullptr) return {"", "_scale_inv", "_bias", 3};
-  return {".weight", ".weight_scale_inv", ".bias", 2};
+  const TensorInfo* weight = tensors.Find(".weight");
+  if (tensors.Find("") != nullptr && weight == nullptr) {
+    return {"",
+            "_scale_inv",
+            {"_scale_inv", "_weight_scale"},
+            {"_activation_scale", "_input_scale"},
+            "_bias",
+            3};
+  }
+  return {".weight",
+          ".weight_scale_inv",
+          {".weight_scale", ".weight_scale_inv"},
+          {".input_scale", ".activation_scale"},
+          ".bias",
+          weight != nullptr && weight->shape.size() == 3 ? size_t{3} : size_t{2}};
 }
 
-// One scale for the tensor, or (AutoRound) one per channel.
-absl::Status ReadTensorScale(ModuleTensors& tensors, StandardTensor& tensor) {
-  const int64_t n = tensor.shape.n;
-  GEMMD_ASSIGN_OR_RETURN(TensorData scale,
-                         ReadScales(tensors, ".weight_scale", {"F32", "BF16", "F16"},
-                                    {{}, {1}, {n}, {n, 1}}, ScaleSign::kPositive));
-  tensor.spec.scale = FormatOfDtype(scale.info.dtype);
-  const bool per_channel = static_cast<int64_t>(scale.bytes.size()) * 8 > tensor.spec.scale.bits;
-  tensor.spec.scale_block_n = per_channel ? 1 : 0;
-  tensor.scales = std::move(scale.bytes);
+// The first of `keys` that the module has; the first of all where it has none.
+const std::string& Present(const ModuleTensors& tensors, const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) {
+    if (tensors.Find(key) != nullptr) return key;
+  }
+  return keys.front();
+}
+
+// Shapes of scales without blocks: one for all, one per expert, per half of gate and up, or per channel.
+std::vector<Shape> ScaleShapes(const ModuleTensors& tensors, size_t rank, const LayerShape& shape) {
+  const auto [experts, n, k] = shape;
+  std::vector<Shape> shapes = {{}, {1}};
+  if (rank == 2) {
+    shapes.insert(shapes.end(), {{n}, {n, 1}});
+    return shapes;
+  }
+  shapes.insert(shapes.end(), {{experts}, {experts, 1}, {experts, 1, 1}});
+  const auto parts = FusedRowParts(tensors.module(), n);
+  if (parts.ok() && parts->size() == 2) shapes.insert(shapes.end(), {{experts, 2}, {experts, 2, 1}});
+  shapes.insert(shapes.end(), {{experts, n}, {experts, n, 1}});
+  return shapes;
+}
+
+// `scales` of all experts, or one that they share, as the standard representation has them: one per
+// expert or one per row.
+void SetScales(const Buffer& scales, StandardTensor& tensor) {
+  const auto [experts, n, k] = tensor.shape;
+  const int64_t bytes = tensor.spec.scale.bits / 8;
+  const int64_t stored = static_cast<int64_t>(scales.size()) / bytes;
+  const int64_t each = std::max<int64_t>(stored / experts, 1);  // of one expert
+  const int64_t rows = each == 1 ? 1 : n;
+  tensor.spec.scale_block_n = each == 1 ? 0 : 1;
+  tensor.scales.clear();
+  for (int64_t expert = 0; expert < experts; ++expert) {
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t index = stored == 1 ? 0 : expert * each + row * each / rows;
+      const auto from = scales.begin() + index * bytes;
+      tensor.scales.insert(tensor.scales.end(), from, from + bytes);
+    }
+  }
+}
+
+absl::Status ReadScalesWithoutBlocks(const Keys& keys, ModuleTensors& tensors,
+                                     StandardTensor& tensor) {
+  GEMMD_ASSIGN_OR_RETURN(
+      const TensorData scales,
+      ReadScales(tensors, Present(tensors, keys.scales), {"F32", "BF16", "F16"},
+                 ScaleShapes(tensors, keys.rank, tensor.shape), ScaleSign::kPositive));
+  tensor.spec.scale = FormatOfDtype(scales.info.dtype);
+  SetScales(scales.bytes, tensor);
   return absl::OkStatus();
 }
 
-absl::Status ReadActivation(const Fp8Scheme& scheme, ModuleTensors& tensors,
+absl::Status ReadActivation(const Fp8Scheme& scheme, const Keys& keys, ModuleTensors& tensors,
                             StandardTensor& tensor) {
   if (scheme.static_activation) {
-    return ReadStaticActivation(tensors, ".input_scale", tensor.spec.weight, tensor);
+    return ReadStaticActivation(tensors, Present(tensors, keys.activation_scales),
+                                tensor.spec.weight, tensor);
   }
   SetDynamicActivation(tensor.spec.weight, scheme.block_k, tensor);
   return absl::OkStatus();
@@ -110,18 +170,12 @@ absl::Status ReadBlockScales(const Fp8Scheme& scheme, const Keys& keys, ModuleTe
 
 absl::StatusOr<StandardTensor> ReadLinear(const Fp8Scheme& scheme, ModuleTensors& tensors) {
   const Keys keys = KeysOf(tensors);
-  const bool is_stack = keys.rank == 3;
   StandardTensor tensor;
   GEMMD_RETURN_IF_ERROR(ReadFloat8Weight(tensors, keys.weight, keys.rank, {scheme.dtype}, tensor));
-  if (scheme.block_n > 0) {
-    GEMMD_RETURN_IF_ERROR(ReadBlockScales(scheme, keys, tensors, tensor));
-  } else if (is_stack) {
-    return UnsupportedFormat("FP8 stacks of experts without weight_block_size are not read");
-  } else {
-    GEMMD_RETURN_IF_ERROR(ReadTensorScale(tensors, tensor));
-  }
+  GEMMD_RETURN_IF_ERROR(scheme.block_n > 0 ? ReadBlockScales(scheme, keys, tensors, tensor)
+                                           : ReadScalesWithoutBlocks(keys, tensors, tensor));
   GEMMD_RETURN_IF_ERROR(ReadBias(tensors, keys.bias, tensor));
-  GEMMD_RETURN_IF_ERROR(ReadActivation(scheme, tensors, tensor));
+  GEMMD_RETURN_IF_ERROR(ReadActivation(scheme, keys, tensors, tensor));
   return tensor;
 }
 
@@ -154,7 +208,9 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
 }  // namespace
 
 CheckpointReader Fp8Reader() {
-  return {"fp8", {".weight_scale_inv", "_scale_inv", ".weight_scale", ".scale"}, &Read};
+  return {"fp8",
+          {".weight_scale_inv", "_scale_inv", ".weight_scale", "_weight_scale", ".scale"},
+          &Read};
 }
 
 }  // namespace gemmd

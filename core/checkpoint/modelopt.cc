@@ -1,4 +1,4 @@
-// What    ModelOpt: FP8 (per tensor, channel, block), NVFP4, MXFP8, MXFP4, INT8 and W4A16_AWQ.
+// What    ModelOpt: FP8 (per tensor, channel, block), NVFP4, MXFP8, MXFP4, INT8 and INT4 AWQ.
 // Source  https://github.com/NVIDIA/Model-Optimizer; layouts: README.md.
 #include "core/checkpoint/modelopt.h"
 
@@ -23,7 +23,9 @@ constexpr char kWeight[] = ".weight";
 constexpr char kScale[] = ".weight_scale";
 constexpr char kInputScale[] = ".input_scale";
 constexpr char kPreQuantScale[] = ".pre_quant_scale";
-constexpr int64_t kNvfp4Block = 16;
+constexpr char kSecondScale[] = ".weight_scale_2";
+constexpr char kAwqFp8[] = "w4a8_awq";
+constexpr char kNvfp4Fp8[] = "w4a8_nvfp4_fp8";
 constexpr int64_t kMxBlock = 32;
 constexpr int64_t kFp8Block = 128;
 
@@ -107,43 +109,69 @@ absl::Status CheckGroup(const ModelOptScheme& scheme, int64_t expected) {
                                         " is not read: ", expected, " is"));
 }
 
-absl::StatusOr<StandardTensor> ReadNvfp4(const ModelOptScheme& scheme, ModuleTensors& tensors) {
-  GEMMD_RETURN_IF_ERROR(CheckGroup(scheme, kNvfp4Block));
-  GEMMD_ASSIGN_OR_RETURN(const TensorInfo info, tensors.Require(kWeight, 2));
-  StandardTensor tensor;
-  tensor.shape = {1, info.shape[0], 2 * info.shape[1]};
-  const auto [experts, n, k] = tensor.shape;
-  if (k % kNvfp4Block != 0) {
-    return tensors.Bad(kWeight, absl::StrCat("K is ", k, ", expected a multiple of ", kNvfp4Block));
-  }
-  GEMMD_ASSIGN_OR_RETURN(TensorData codes, tensors.Read(kWeight, {"U8"}, {info.shape}));
-  GEMMD_ASSIGN_OR_RETURN(
-      TensorData scales,
-      ReadScales(tensors, kScale, {"F8_E4M3"}, {{n, k / kNvfp4Block}}, ScaleSign::kPositiveOrZero));
-  // A factor, other than compressed-tensors' weight_global_scale.
+// Columns per scale of NVFP4.
+absl::StatusOr<int64_t> Nvfp4Block(const ModelOptScheme& scheme) {
+  const int64_t block = ModelOptNvfp4Block(scheme);
+  GEMMD_RETURN_IF_ERROR(CheckGroup(scheme, block));
+  return block;
+}
+
+// One factor above all scales, or one for each half of gate and up. Other than compressed-tensors'
+// weight_global_scale it multiplies.
+absl::Status ReadSecondaryScale(ModuleTensors& tensors, StandardTensor& tensor) {
+  const int64_t n = tensor.shape.n;
   GEMMD_ASSIGN_OR_RETURN(TensorData factor,
-                         ReadScales(tensors, ".weight_scale_2", {"F32"}, TensorShapes(tensors, n),
+                         ReadScales(tensors, kSecondScale, {"F32"}, TensorShapes(tensors, n),
                                     ScaleSign::kPositive));
-  tensor.spec.weight = kFloat4E2M1;
-  tensor.spec.scale = kFloat8E4M3;
-  tensor.spec.scale_block_k = kNvfp4Block;
   tensor.spec.secondary_scale = SecondaryScaleKind::kTensor;
-  tensor.scale_columns = k / kNvfp4Block;
-  tensor.codes = PadRows(std::move(codes.bytes), k / 2);
-  tensor.scales = std::move(scales.bytes);
   tensor.secondary_scales = std::move(factor.bytes);
   if (tensor.secondary_scales.size() > sizeof(float)) {
     tensor.spec.secondary_scale = SecondaryScaleKind::kChannel;
     tensor.secondary_scales = RepeatHalves(tensor.secondary_scales, n);
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StandardTensor> ReadNvfp4(const ModelOptScheme& scheme, ModuleTensors& tensors) {
+  GEMMD_ASSIGN_OR_RETURN(const int64_t block, Nvfp4Block(scheme));
+  GEMMD_ASSIGN_OR_RETURN(const TensorInfo info, tensors.Require(kWeight, 2));
+  StandardTensor tensor;
+  tensor.shape = {1, info.shape[0], 2 * info.shape[1]};
+  const auto [experts, n, k] = tensor.shape;
+  if (k % block != 0) {
+    return tensors.Bad(kWeight, absl::StrCat("K is ", k, ", expected a multiple of ", block));
+  }
+  GEMMD_ASSIGN_OR_RETURN(TensorData codes, tensors.Read(kWeight, {"U8"}, {info.shape}));
+  GEMMD_ASSIGN_OR_RETURN(
+      TensorData scales,
+      ReadScales(tensors, kScale, {"F8_E4M3"}, {{n, k / block}}, ScaleSign::kPositiveOrZero));
+  tensor.spec.weight = kFloat4E2M1;
+  tensor.spec.scale = kFloat8E4M3;
+  tensor.spec.scale_block_k = block;
+  tensor.scale_columns = k / block;
+  tensor.codes = PadRows(std::move(codes.bytes), k / 2);
+  tensor.scales = std::move(scales.bytes);
+  GEMMD_RETURN_IF_ERROR(ReadSecondaryScale(tensors, tensor));
   if (scheme.algorithm == "nvfp4_awq") {
     GEMMD_RETURN_IF_ERROR(ReadInputScale(tensors, kPreQuantScale, tensor));
   }
   if (scheme.algorithm == "w4a16_nvfp4") return tensor;
-  SetDynamicActivation(kFloat4E2M1, kNvfp4Block, tensor);
+  if (scheme.algorithm == kNvfp4Fp8) {
+    GEMMD_RETURN_IF_ERROR(ReadStaticActivation(tensors, kInputScale, kFloat8E4M3, tensor));
+    return tensor;
+  }
+  SetDynamicActivation(kFloat4E2M1, block, tensor);
   GEMMD_RETURN_IF_ERROR(
       ReadActivationGlobalScale(tensors, kInputScale, GlobalScale::kFactor, tensor));
   return tensor;
+}
+
+// SVDQuant: y = x w^T + (x a^T) b^T, the second term in 16 bits.
+absl::Status RefuseLowRank(const ModuleTensors& tensors) {
+  return UnsupportedFormat(absl::StrCat(
+      "ModelOpt quant_algo \"nvfp4_svd\" is not read: module ", tensors.module(),
+      " adds a low-rank branch (svdquant_lora_a, svdquant_lora_b) to the product of its quantized "
+      "weights, and their sum is no number of a quantized type"));
 }
 
 absl::StatusOr<StandardTensor> ReadMxfp8(const ModelOptScheme& scheme, ModuleTensors& tensors) {
@@ -219,6 +247,12 @@ absl::StatusOr<StandardTensor> ReadAwq(const ModelOptScheme& scheme, ModuleTenso
   GEMMD_RETURN_IF_ERROR(
       ReadFloatScales(tensors, {{n, tensor.spec.ScaleColumns(k)}}, ScaleSign::kAny, tensor));
   GEMMD_RETURN_IF_ERROR(ReadInputScale(tensors, kPreQuantScale, tensor));
+  if (scheme.algorithm != kAwqFp8) return tensor;
+  // What engines that multiply in FP8 divide the weights by to round them to e4m3; w is the same without.
+  GEMMD_RETURN_IF_ERROR(ReadScales(tensors, kSecondScale, {"F32", "BF16", "F16"},
+                                   TensorShapes(tensors, n), ScaleSign::kPositive)
+                            .status());
+  GEMMD_RETURN_IF_ERROR(ReadStaticActivation(tensors, kInputScale, kFloat8E4M3, tensor));
   return tensor;
 }
 
@@ -239,17 +273,19 @@ struct Algorithm {
   absl::StatusOr<StandardTensor> (*read)(const ModelOptScheme& scheme, ModuleTensors& tensors);
 };
 
-constexpr std::array<Algorithm, 12> kAlgorithms = {{
+constexpr std::array<Algorithm, 14> kAlgorithms = {{
     {"fp8", &ReadFp8},
     {"fp8_per_channel_per_token", &ReadFp8Channel},
     {"fp8_pb_wo", &ReadFp8Block},
     {"nvfp4", &ReadNvfp4},
     {"w4a16_nvfp4", &ReadNvfp4},
     {"nvfp4_awq", &ReadNvfp4},
+    {kNvfp4Fp8, &ReadNvfp4},
     {"mxfp8", &ReadMxfp8},
     {"mxfp4", &ReadMxfp4},
     {"w4a8_mxfp4_fp8", &ReadMxfp4},
     {"w4a16_awq", &ReadAwq},
+    {kAwqFp8, &ReadAwq},
     {"w8a8_sq_per_channel", &ReadInt8},
     {"w8a16", &ReadInt8},
 }};
@@ -264,6 +300,7 @@ bool LooksQuantized(const ModuleTensors& tensors) {
 
 // A module with a weight [N, K].
 absl::StatusOr<StandardTensor> ReadOne(const ModelOptScheme& scheme, ModuleTensors& tensors) {
+  if (scheme.algorithm == "nvfp4_svd") return RefuseLowRank(tensors);
   std::string known;
   for (const Algorithm& algorithm : kAlgorithms) {
     absl::StrAppend(&known, known.empty() ? "" : ", ", algorithm.name);

@@ -27,6 +27,10 @@ struct ModelOptScheme {
   std::string model_type;  // "llama", "gpt_oss", ...; empty = not said
 };
 
+// Columns per scale of an algorithm on e2m1 with e4m3 scales: 16, but 32 in W4A8_NVFP4_FP8 whose config
+// does not say 16.
+int64_t ModelOptNvfp4Block(const ModelOptScheme& scheme);
+
 // nullopt: the config leaves `module` unquantized. `config` is merged.
 absl::StatusOr<std::optional<ModelOptScheme>> ModelOptSchemeOf(const Json& config,
                                                                const std::string& module);

@@ -81,6 +81,10 @@ absl::StatusOr<ModelOptScheme> ParseScheme(const Json& entry) {
 
 }  // namespace
 
+int64_t ModelOptNvfp4Block(const ModelOptScheme& scheme) {
+  return scheme.algorithm == "w4a8_nvfp4_fp8" && scheme.group_size != 16 ? 32 : 16;
+}
+
 bool IsModelOptConfig(const Json& config) {
   const auto method = NameField(config, {"quant_method"}, "");
   return method.ok() && (*method == kMethod || *method == "modelopt_fp4" ||

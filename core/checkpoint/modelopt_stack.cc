@@ -30,8 +30,9 @@ bool MultipliesFromTheRight(const std::string& model_type) {
 }
 
 // Bytes of a block of columns that share a scale, along K of the stored weight; 0 = no such blocks.
-int64_t BlockBytes(const std::string& algorithm) {
-  if (absl::StrContains(algorithm, "nvfp4")) return 8;  // 16 of 4 bits
+int64_t BlockBytes(const ModelOptScheme& scheme) {
+  const std::string& algorithm = scheme.algorithm;
+  if (absl::StrContains(algorithm, "nvfp4")) return ModelOptNvfp4Block(scheme) / 2;
   if (algorithm == "mxfp4" || algorithm == "w4a8_mxfp4_fp8") return 16;
   if (algorithm == "mxfp8") return 32;
   return 0;
@@ -41,7 +42,7 @@ int64_t BlockBytes(const std::string& algorithm) {
 absl::StatusOr<bool> IsTransposed(const ModelOptScheme& scheme, const ModuleTensors& tensors,
                                   const TensorInfo& weight, const TensorInfo* scale) {
   const bool from_the_right = MultipliesFromTheRight(scheme.model_type);
-  const int64_t block = BlockBytes(scheme.algorithm);
+  const int64_t block = BlockBytes(scheme);
   if (block > 0 && scale != nullptr && scale->shape.size() == 3) {
     const auto fits = [&](size_t n, size_t k) {
       return scale->shape[n] == weight.shape[n] && scale->shape[k] * block == weight.shape[k];

@@ -1,5 +1,5 @@
-// What    AMD Quark: weights of 8-, 6- and 4-bit floats and of 8- and 4-bit integers, scales per tensor,
-//         channel, group or block.
+// What    AMD Quark: weights of 8-, 6- and 4-bit floats and of 8-, 4-, 3- and 2-bit integers, scales per
+//         tensor, channel, group or block.
 // Source  https://github.com/amd/Quark, quark/torch/utils/pack.py and quark/torch/export/constants.py;
 //         layouts: README.md.
 #include "core/checkpoint/quark.h"
@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "core/checkpoint/activation_parts.h"
 #include "core/checkpoint/errors.h"
 #include "core/checkpoint/reader.h"
@@ -30,9 +31,10 @@ constexpr std::array<int, kPerWord> kNatural = {0, 1, 2, 3, 4, 5, 6, 7};
 
 bool IsUnsigned(const QuarkSpec& spec) { return absl::StartsWith(spec.dtype, "uint"); }
 
-// Integers in groups are stored with K in front, and so are their scales.
+// Integers in groups are stored with K in front, and so are their scales; but not int3.
 bool IsTransposed(const QuarkSpec& spec) {
-  return absl::StrContains(spec.dtype, "int") && spec.scheme == "per_group";
+  return absl::StrContains(spec.dtype, "int") && spec.dtype != "int3" &&
+         spec.scheme == "per_group";
 }
 
 // ---- scales ----
@@ -133,40 +135,102 @@ struct Codes {
   uint8_t at(int64_t row, int64_t column) const { return values[row * columns + column]; }
 };
 
-// 4 bits: eight to a word along the last axis, of which `columns` count; 8 bits: bytes.
+// Elements along the last axis that hold `columns` codes: 8 bits one to a byte, 4 bits eight to a word,
+// 3 bits eight to three bytes, 2 bits one to an integer.
+int64_t StoredElements(int bits, int64_t columns) {
+  if (bits == 4) return CeilDivide(columns, kPerWord);
+  if (bits == 3) return CeilDivide(columns, 8) * 3;
+  return columns;
+}
+
+std::vector<std::string> StoredTypes(const QuarkSpec& spec) {
+  switch (QuarkFormat(spec.dtype).bits) {
+    case 2:
+      return {"I8", "I32"};
+    case 3:
+      return {"U8"};
+    case 4:
+      return {"I32"};
+    default:
+      return {IsUnsigned(spec) ? "U8" : "I8"};
+  }
+}
+
+// One row of words as fields of 4 bits.
+void UnpackWords(const std::array<int, kPerWord>& order, const TensorData& data, int64_t first,
+                 absl::Span<uint8_t> fields) {
+  const auto columns = static_cast<int64_t>(fields.size());
+  for (int64_t i = 0; i * kPerWord < columns; ++i) {
+    const uint32_t word = data.at<uint32_t>(first + i);
+    for (int p = 0; p < kPerWord; ++p) {
+      const int64_t column = i * kPerWord + order[p];
+      if (column < columns) fields[column] = (word >> (4 * p)) & 15;
+    }
+  }
+}
+
+// One row of three bytes for eight fields of 3 bits, LSB first.
+void UnpackThrees(const TensorData& data, int64_t first, absl::Span<uint8_t> fields) {
+  for (size_t column = 0; column < fields.size(); ++column) {
+    const auto bytes = first + static_cast<int64_t>(column / 8 * 3);
+    const uint32_t eight = data.at<uint8_t>(bytes) | data.at<uint8_t>(bytes + 1) << 8 |
+                           data.at<uint8_t>(bytes + 2) << 16;
+    fields[column] = (eight >> (3 * (column % 8))) & 7;
+  }
+}
+
+// One row of integers from -2 to 1 as fields of 2 bits.
+absl::Status UnpackIntegers(const ModuleTensors& tensors, const std::string& key,
+                            const TensorData& data, int64_t first, absl::Span<uint8_t> fields) {
+  for (size_t column = 0; column < fields.size(); ++column) {
+    const auto index = first + static_cast<int64_t>(column);
+    const int32_t value = data.info.dtype == "I8" ? data.at<int8_t>(index) : data.at<int32_t>(index);
+    if (value < -2 || value > 1) {
+      return tensors.Bad(key, absl::StrCat("element ", index, ": expected -2 to 1, got ", value));
+    }
+    fields[column] = static_cast<uint8_t>(value & 3);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Codes> ReadCodes(const QuarkScheme& scheme, const std::string& key, int64_t rows,
                                 int64_t columns, bool flat, ModuleTensors& tensors) {
   const QuarkSpec& spec = scheme.weight;
-  const bool is_byte = QuarkFormat(spec.dtype).bits == 8;
-  const int64_t stored = is_byte ? columns : CeilDivide(columns, kPerWord);
-  const char* dtype = !is_byte ? "I32" : IsUnsigned(spec) ? "U8" : "I8";
+  const int bits = QuarkFormat(spec.dtype).bits;
+  const int64_t stored = StoredElements(bits, columns);
   const Shape shape = flat ? Shape{stored} : Shape{rows, stored};
-  GEMMD_ASSIGN_OR_RETURN(const TensorData data, tensors.Read(key, {dtype}, {shape}));
+  GEMMD_ASSIGN_OR_RETURN(const TensorData data, tensors.Read(key, StoredTypes(spec), {shape}));
   Codes codes{rows, columns, std::vector<uint8_t>(static_cast<size_t>(rows * columns))};
-  const uint8_t flip = IsUnsigned(spec) ? 0 : is_byte ? 0x80 : 8;  // two's complement
-  const auto& order = scheme.reordered ? kReordered : kNatural;
   for (int64_t row = 0; row < rows; ++row) {
-    uint8_t* out = codes.values.data() + row * columns;
-    for (int64_t i = 0; i < stored; ++i) {
-      if (is_byte) {
-        out[i] = data.at<uint8_t>(row * stored + i) ^ flip;
-        continue;
-      }
-      const uint32_t word = data.at<uint32_t>(row * stored + i);
-      for (int p = 0; p < kPerWord; ++p) {
-        const int64_t column = i * kPerWord + order[p];
-        if (column < columns) out[column] = ((word >> (4 * p)) & 15) ^ flip;
-      }
+    const auto fields = absl::MakeSpan(codes.values).subspan(row * columns, columns);
+    const int64_t first = row * stored;
+    if (bits == 8) {
+      std::memcpy(fields.data(), data.bytes.data() + first, fields.size());
+    } else if (bits == 4) {
+      UnpackWords(scheme.reordered ? kReordered : kNatural, data, first, fields);
+    } else if (bits == 3) {
+      UnpackThrees(data, first, fields);
+    } else {
+      GEMMD_RETURN_IF_ERROR(UnpackIntegers(tensors, key, data, first, fields));
     }
   }
+  const int flip = IsUnsigned(spec) ? 0 : 1 << (bits - 1);  // two's complement
+  for (uint8_t& code : codes.values) code ^= static_cast<uint8_t>(flip);
   return codes;
 }
 
 // N and K. Words of 4 bits may hold more columns than there are: with groups the scales tell N.
 absl::StatusOr<LayerShape> IntegerShape(const QuarkSpec& spec, const ModuleTensors& tensors) {
   GEMMD_ASSIGN_OR_RETURN(const TensorInfo weight, tensors.Require(kWeight, 2));
-  const int64_t per_element = QuarkFormat(spec.dtype).bits == 8 ? 1 : kPerWord;
-  if (!IsTransposed(spec)) return LayerShape{1, weight.shape[0], weight.shape[1] * per_element};
+  const int bits = QuarkFormat(spec.dtype).bits;
+  if (bits == 3 && weight.shape[1] % 3 != 0) {
+    return tensors.Bad(kWeight, absl::StrCat("expected three bytes for eight codes of 3 bits, got ",
+                                             weight.Describe()));
+  }
+  const int64_t columns = bits == 4   ? weight.shape[1] * kPerWord
+                          : bits == 3 ? weight.shape[1] / 3 * 8
+                                      : weight.shape[1];
+  if (!IsTransposed(spec)) return LayerShape{1, weight.shape[0], columns};
   GEMMD_ASSIGN_OR_RETURN(const TensorInfo scales, tensors.Require(kScale, 2));
   return LayerShape{1, scales.shape[1], weight.shape[0]};
 }
@@ -185,9 +249,9 @@ Buffer PackRows(const Codes& codes, bool transposed, const LayerShape& shape, in
 // The one zero point of a tensor is not packed: a number in an element of its own.
 absl::StatusOr<std::vector<uint8_t>> ReadZeroPointOfTensor(const QuarkSpec& spec, int bits,
                                                            ModuleTensors& tensors) {
-  const char* dtype = bits == 4 ? "I32" : IsUnsigned(spec) ? "U8" : "I8";
+  const char* dtype = bits < 8 ? "I32" : IsUnsigned(spec) ? "U8" : "I8";
   GEMMD_ASSIGN_OR_RETURN(const TensorData data, tensors.Read(kZeroPoint, {dtype}, {{}, {1}}));
-  const int64_t stored = bits == 4          ? data.at<int32_t>(0)
+  const int64_t stored = bits < 8           ? data.at<int32_t>(0)
                          : IsUnsigned(spec) ? data.at<uint8_t>(0)
                                             : data.at<int8_t>(0);
   const int64_t zero_point = stored + (IsUnsigned(spec) ? 0 : 1 << (bits - 1));
@@ -208,9 +272,14 @@ absl::StatusOr<std::vector<uint8_t>> ZeroPoints(const QuarkScheme& scheme,
   if (spec.scheme == "per_tensor") {
     return ReadZeroPointOfTensor(spec, tensor.spec.weight.bits, tensors);
   }
-  const bool transposed = IsTransposed(spec);
-  GEMMD_ASSIGN_OR_RETURN(const Codes codes, ReadCodes(scheme, kZeroPoint, transposed ? groups : 1,
-                                                      n, !transposed, tensors));
+  if (spec.scheme == "per_group" && !IsTransposed(spec)) {
+    GEMMD_ASSIGN_OR_RETURN(Codes codes, ReadCodes(scheme, kZeroPoint, n, groups, false, tensors));
+    return std::move(codes.values);
+  }
+  const bool in_groups = spec.scheme == "per_group";
+  GEMMD_ASSIGN_OR_RETURN(
+      const Codes codes,
+      ReadCodes(scheme, kZeroPoint, in_groups ? groups : 1, n, !in_groups, tensors));
   std::vector<uint8_t> zero_points;
   for (int64_t row = 0; row < n; ++row) {
     for (int64_t group = 0; group < codes.rows; ++group)

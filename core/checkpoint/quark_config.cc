@@ -126,6 +126,8 @@ NumberFormat QuarkFormat(const std::string& dtype) {
   if (dtype == "fp6_e3m2") return FloatFormat(3, 2);
   if (dtype == "int8" || dtype == "uint8") return IntegerFormat(8);
   if (dtype == "int4" || dtype == "uint4") return IntegerFormat(4);
+  if (dtype == "int3") return IntegerFormat(3);
+  if (dtype == "int2") return IntegerFormat(2);
   return kNoFormat;
 }
 

@@ -122,6 +122,8 @@ def main():
                 (HERE / folder / path.name).write_text(text + "\n")
     copy_activations(vectors)
     write_table(cases)
+    import make_encoded  # it takes write_safetensors from here
+    make_encoded.write_all()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
                                                         results go to FILE (default: results/formats-DEVICE.json)
   formats.py table [--check] [FILE...]                  the tables of README.md and tests/e2e/README.md, between their
                                                         markers, from FILE... (default: results/formats-*.json);
-                                                        --check changes nothing and fails where they differ
+                                                        --check changes nothing and fails where they differ, or
+                                                        where the CPU's results lack a checkpoint of tests/data
 
 BIN is a build's bin/, or that of deploy/bundle beside the checkout on another machine. Exit status: 0, 1 when a test
 failed or a table is stale, 2 when something cannot be used.
@@ -176,12 +177,27 @@ def replaced(document, table):
     return head + begin + table + "\n" + end + rest.split(end)[1]
 
 
+def lacking(data):
+    """Checkpoints and damages of tests/data that these results say nothing about."""
+    tests = ROOT / "tests" / "data"
+    seen = {row["case"] for row in data["golden"]}
+    missing = [case for case in json.loads((tests / "checkpoints" / "cases.json").read_text()) if case not in seen]
+    answered = {(row["case"], row["why"]) for row in data["mutations"] if row.get("result")}
+    damages = json.loads((tests / "mutations.json").read_text())["cases"]
+    return missing + [f"{one['base']}: {one['why']}" for one in damages if (one["base"], one["why"]) not in answered]
+
+
 def table(paths, check):
     paths = paths or sorted(RESULTS.glob("formats-*.json"), key=lambda path: (path.name != "formats-cpu.json", path.name))
     if not paths:
         raise Unusable(f"no {RESULTS}/formats-*.json")
     runs = [read(path) for path in paths]
     stale = 0
+    for data, path in zip(runs, paths):
+        missing = lacking(data) if check and data["device"]["id"] == "cpu" else []
+        if missing:
+            print(f"{path}: has no result of {', '.join(missing)}; run tests/e2e/formats.py run", file=sys.stderr)
+            stale = 1
     for document, text in ((ROOT / "README.md", summary(runs, paths)), (HERE / "README.md", details(runs, paths))):
         wanted = replaced(document, text)
         if check and wanted != document.read_text():

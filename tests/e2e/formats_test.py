@@ -70,6 +70,16 @@ class Tables(unittest.TestCase):
         self.assertIn("mutations", result.stderr)
 
 
+    def test_results_without_a_checkpoint_or_a_damage_are_named(self):
+        missing = formats.lacking(self.runs[0])
+        self.assertIn("awq_gemm_g128", missing)
+        self.assertIn("gptq_v1_autogptq_b4_g128_sym: no scales", missing)
+        whole = formats.read(formats.RESULTS / "formats-cpu.json")
+        whole["mutations"][0]["result"] = ""
+        damage = f"{whole['mutations'][0]['case']}: {whole['mutations'][0]['why']}"
+        self.assertEqual(formats.lacking(whole), [damage])
+
+
 class Documents(unittest.TestCase):
     def test_the_tables_of_the_readmes_are_those_of_the_data(self):
         result = subprocess.run([sys.executable, str(HERE / "formats.py"), "table", "--check"], capture_output=True, text=True)

@@ -82,6 +82,57 @@ TEST_F(ToolsTest, GemmctlNamesWhatTheDaemonRefused) {
   EXPECT_EQ(Gemmctl(With(LayerWords("register"), {"--rows", ""})).code, 2) << "an unset variable";
 }
 
+TEST_F(ToolsTest, GemmctlQuantizesItsReferenceWithTheLayersStaticScale) {
+  for (const char* name : {"ct_fp8_tensor_static", "ct_int8_channel_static_asym_input"}) {
+    const std::string folder = Checkpoints() + "/" + name;
+    const std::string module = "model.layers.0.mlp.down_proj";
+    const Result run = Gemmctl({"run", folder, module, "--random", "4", "--expected",
+                                absl::StrCat(folder, "/expected.safetensors:", module, ".weight_f32"),
+                                "--dtype", "f32", "--max-error", "1e-3"});
+    EXPECT_EQ(run.code, 0) << name << "\n" << run.out << log();
+  }
+}
+
+TEST_F(ToolsTest, GemmctlRunsBatchInvariantRequests) {
+  const Result run = Gemmctl(With(LayerWords("run"), {"--random", "3", "--batch-invariant"}));
+  EXPECT_EQ(run.code, 0) << run.out;
+  EXPECT_EQ(Gemmctl(With(LayerWords("run"), {"--random", "3", "--numerics", "1234"})).code, 1)
+      << "no kernel has them";
+}
+
+// Nothing of the old daemon is in the way of the next one.
+TEST_F(ToolsTest, DrainWaitsUntilAnotherDaemonCanStart) {
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Gemmctl({"drain", "--wait"}).code, 0);
+    StartDaemon();
+    ASSERT_TRUE(daemon_->running()) << log();
+  }
+}
+
+TEST_F(ToolsTest, HoldingEndsWithTheDaemon) {
+  auto holder = Start(With({Program("gemmctl"), "--socket", socket()},
+                           With(LayerWords("register"), {"--hold"})));
+  ASSERT_TRUE(Within(absl::Seconds(60), [&] { return Status().layers() == 1; }));
+  EXPECT_TRUE(holder->running());
+  KillDaemon();
+  EXPECT_EQ(holder->Wait(absl::Seconds(20)), 69);
+}
+
+TEST_F(ToolsTest, TimeoutHoldsForLoadingALayerToo) {
+  daemon_->Signal(SIGSTOP);
+  const absl::Time start = absl::Now();
+  EXPECT_NE(Gemmctl(With({"--timeout", "1"}, LayerWords("register"))).code, 0);
+  EXPECT_LT(absl::Now() - start, absl::Seconds(4));
+  daemon_->Signal(SIGCONT);
+}
+
+TEST_F(ToolsTest, PrewarmingNothingIsAFailure) {
+  EXPECT_EQ(Gemmctl({"prewarm", "--arch", "sm_42"}).code, 1) << "no layer";
+  EXPECT_EQ(Gemmctl({"prewarm", Checkpoints() + "/awq_gemm_g128", "--arch", "sm_42"}).code, 1)
+      << "no kernel";
+  EXPECT_EQ(Gemmctl({"prewarm", "--running", "--arch", "sm_90a"}).code, 0) << "asked for just that";
+}
+
 TEST_F(ToolsTest, GemmctlWaitsForADaemonThatPauses) {
   daemon_->Signal(SIGSTOP);
   auto tool = Start({Program("gemmctl"), "--socket", socket(), "status"});

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/model_plan.h"
 #include "core/quant/reference.h"
 #include "tests/fuzz/checkpoint_seeds.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -65,6 +66,23 @@ std::vector<std::string> Composites(const std::string& module) {
   return names;
 }
 
+constexpr gemmd::AxisSlice kSecondHalf{.rank = 1, .size = 2, .range = {}};
+
+// What a rank would register of the model, joined; reading it may still be refused.
+void CheckPlan(const gemmd::Checkpoint& checkpoint) {
+  gemmd::ModelSelection selection;
+  selection.fuse = true;
+  selection.tensor = kSecondHalf;
+  selection.experts.range = {0, 1};
+  const auto plan = gemmd::PlanModel(checkpoint, selection);
+  if (!plan.ok()) return;
+  for (size_t i = 0; i < std::min<size_t>(plan->size(), 3); ++i) {
+    const gemmd::PlannedModule& planned = (*plan)[i];
+    const auto layer = checkpoint.ReadLayer(planned.module, nullptr, planned.slice);
+    if (layer.ok()) Check(layer->tensor);
+  }
+}
+
 }  // namespace
 
 namespace gemmd {
@@ -97,7 +115,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!checkpoint.ok()) return 0;
   const auto modules = (*checkpoint)->ListModules();
   if (!modules.ok()) return 0;
-  constexpr gemmd::AxisSlice kSecondHalf{.rank = 1, .size = 2, .range = {}};
   for (size_t i = 0; i < std::min<size_t>(modules->size(), 4); ++i) {
     const auto layer = (*checkpoint)->ReadLayer((*modules)[i]);
     if (!layer.ok()) continue;
@@ -106,6 +123,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                    gemmd::SliceRequest{{}, kSecondHalf, kSecondHalf, {}});
     if (part.ok()) Check(*part);
   }
+  CheckPlan(**checkpoint);
   if (modules->empty()) return 0;
   for (const std::string& name : Composites(modules->front())) {
     const auto layer = (*checkpoint)->ReadLayer(name);

@@ -90,6 +90,8 @@ int AttributeOf(const FakeGpu& gpu, CUdevice_attribute attribute) {
       return gpu.cc_minor;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
       return gpu.sm_count;
+    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
+      return gpu.clock_khz;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
       return 227 << 10;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:

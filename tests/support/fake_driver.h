@@ -30,6 +30,7 @@ struct FakeGpu {
   int cc_major = 9;
   int cc_minor = 0;
   int sm_count = 132;
+  int clock_khz = 1980000;
   uint64_t memory_bytes = uint64_t{1} << 30;
 };
 

@@ -86,6 +86,7 @@ void Mutate(EditableCheckpoint& checkpoint, const json& mutation) {
 }
 
 std::string MutatedModule(const json& mutation, const std::string& only_module) {
+  if (mutation.contains("module")) return mutation["module"];
   for (const json& op : mutation["ops"]) {
     if (!op.contains("tensor")) continue;
     std::string name = op["tensor"];

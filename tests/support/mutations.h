@@ -13,7 +13,8 @@ namespace gemmd {
 // The files that one mutation leaves are `checkpoint` after Mutate.
 void Mutate(EditableCheckpoint& checkpoint, const nlohmann::json& mutation);
 
-// The module that a mutation is about: the one of its tensor, or `only_module`, the only one of the case.
+// The module that a mutation is about: the one it names, the one of its tensor, or `only_module`, the only
+// one of the case.
 std::string MutatedModule(const nlohmann::json& mutation, const std::string& only_module);
 
 // What must come of it. Where a policy is left to the reader, this is ours.

@@ -356,7 +356,7 @@ TEST(QuarkTest, RefusesWhatItDoesNotKnow) {
     change(checkpoint);
     return checkpoint.Reason();
   };
-  for (const char* dtype : {"int3", "int2", "mx", "mx6", "bfp16", "fp8_e5m3", "uint4"}) {
+  for (const char* dtype : {"uint2", "int16", "mx", "mx6", "bfp16", "fp8_e5m3", "uint4"}) {
     EXPECT_EQ(with([&](Checkpoint& c) { c.weight()["dtype"] = dtype; }), "UNSUPPORTED_FORMAT")
         << dtype;
   }

@@ -1,0 +1,247 @@
+#include "core/checkpoint/model_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "core/checkpoint/checkpoint_files.h"
+#include "core/checkpoint/module_rules.h"
+#include "kernels/base/status.h"
+
+namespace gemmd {
+namespace {
+
+using Names = std::vector<std::string>;
+
+constexpr char kExperts[] = "experts.";
+
+// "a.b.c" -> "a.b." and "c".
+std::pair<std::string, std::string> Split(const std::string& module) {
+  const size_t dot = module.rfind('.');
+  if (dot == std::string::npos) return {"", module};
+  return {module.substr(0, dot + 1), module.substr(dot + 1)};
+}
+
+// ---- parts ----
+
+struct FusedGroup {
+  const char* name;
+  Names parts;
+};
+
+const std::array<FusedGroup, 4>& FusedGroups() {
+  static const auto* const kGroups = new std::array<FusedGroup, 4>{{
+      {"qkv_proj", {"q_proj", "k_proj", "v_proj"}},
+      {"gate_up_proj", {"gate_proj", "up_proj"}},
+      {"w13", {"w1", "w3"}},
+      {"fused_qkv_a_proj", {"q_a_proj", "kv_a_proj_with_mqa"}},
+  }};
+  return *kGroups;
+}
+
+// Names below one prefix, with whole groups joined.
+std::set<std::string> JoinGroups(std::set<std::string> names) {
+  for (const FusedGroup& group : FusedGroups()) {
+    const bool whole = std::all_of(group.parts.begin(), group.parts.end(),
+                                   [&](const std::string& part) { return names.count(part) > 0; });
+    if (!whole || names.count(group.name) > 0) continue;
+    for (const std::string& part : group.parts) names.erase(part);
+    names.insert(group.name);
+  }
+  return names;
+}
+
+// "a.experts.7." -> "a.experts." and 7.
+std::optional<std::pair<std::string, int64_t>> ExpertOf(const std::string& prefix) {
+  if (prefix.empty()) return std::nullopt;
+  const auto [parent, digits] = Split(prefix.substr(0, prefix.size() - 1));
+  int64_t expert = 0;
+  if (!absl::EndsWith(parent, kExperts) || !absl::SimpleAtoi(digits, &expert) || expert < 0 ||
+      absl::StrCat(expert) != digits) {
+    return std::nullopt;
+  }
+  return std::pair(parent, expert);
+}
+
+using NamesByPrefix = std::map<std::string, std::set<std::string>>;
+
+// Experts that are stored one by one, below one prefix: their names by number.
+std::map<std::string, std::map<int64_t, std::set<std::string>>> ExpertsIn(
+    const NamesByPrefix& groups) {
+  std::map<std::string, std::map<int64_t, std::set<std::string>>> stacks;
+  for (const auto& [prefix, names] : groups) {
+    if (const auto expert = ExpertOf(prefix)) stacks[expert->first][expert->second] = names;
+  }
+  return stacks;
+}
+
+// Whether experts 0 to the last have the same names.
+bool IsWholeStack(const std::map<int64_t, std::set<std::string>>& experts) {
+  if (experts.rbegin()->first + 1 != static_cast<int64_t>(experts.size())) return false;
+  return std::all_of(experts.begin(), experts.end(),
+                     [&](const auto& one) { return one.second == experts.begin()->second; });
+}
+
+// ---- selection ----
+
+bool IsPattern(const std::string& text) { return text.find_first_of("*?") != std::string::npos; }
+
+bool MatchesAny(const Names& patterns, const std::string& module) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+    return ShellMatch(pattern, module);
+  });
+}
+
+// `candidates` that `patterns` choose. A name that is no candidate may be one of parts: it stays.
+absl::StatusOr<Names> Chosen(const Names& patterns, const Names& candidates) {
+  if (patterns.empty()) return candidates;
+  std::set<std::string> chosen;
+  for (const std::string& pattern : patterns) {
+    const size_t before = chosen.size();
+    bool found = !IsPattern(pattern);
+    if (found) chosen.insert(pattern);
+    for (const std::string& module : candidates) {
+      if (!ShellMatch(pattern, module)) continue;
+      found = true;
+      chosen.insert(module);
+    }
+    if (found || chosen.size() > before) continue;
+    return Error(absl::StatusCode::kNotFound, "MODULE_NOT_FOUND",
+                 absl::StrCat("no module of the checkpoint matches \"", pattern, "\""));
+  }
+  return Names(chosen.begin(), chosen.end());
+}
+
+// Modules with codes of 8 bits in .weight that lack what Checkpoint::ListModules goes by, their scales: one
+// that is damaged so must fail, not go missing.
+Names Unmarked(const CheckpointFiles& files, const Names& listed) {
+  Names found;
+  for (const auto& [name, shard] : files.index()) {
+    absl::string_view module = name;
+    if (!absl::ConsumeSuffix(&module, ".weight")) continue;
+    if (std::binary_search(listed.begin(), listed.end(), module)) continue;
+    const auto file = files.Shard(shard);
+    const TensorInfo* info = file.ok() ? (*file)->Find(name) : nullptr;
+    if (info == nullptr || info->shape.size() < 2) continue;
+    if (info->dtype == "U8" || info->dtype == "I8" || absl::StartsWith(info->dtype, "F8_")) {
+      found.emplace_back(module);
+    }
+  }
+  return found;
+}
+
+// All modules that a call may choose from, sorted.
+absl::StatusOr<Names> Candidates(const Checkpoint& checkpoint) {
+  GEMMD_ASSIGN_OR_RETURN(Names all, checkpoint.ListModules());
+  if (checkpoint.files().quantization_config().is_null()) return all;
+  for (std::string& module : Unmarked(checkpoint.files(), all)) all.push_back(std::move(module));
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+// ---- slices ----
+
+// The axis of a module that tensor parallelism cuts.
+enum class Cut { kNone, kRows, kColumns };
+
+Cut CutOf(const ModelSelection& selection, const std::string& module) {
+  if (!selection.row_modules.empty() || !selection.column_modules.empty()) {
+    if (MatchesAny(selection.row_modules, module)) return Cut::kRows;
+    return MatchesAny(selection.column_modules, module) ? Cut::kColumns : Cut::kNone;
+  }
+  static const auto* const kRows = new std::set<std::string>{
+      "q_proj", "k_proj", "v_proj", "qkv_proj", "gate_proj", "up_proj",    "gate_up_proj",
+      "w1",     "w3",     "w13",    "q_b_proj", "kv_b_proj", "mlp1_weight"};
+  static const auto* const kColumns =
+      new std::set<std::string>{"o_proj", "out_proj", "down_proj", "w2", "mlp2_weight"};
+  const std::string name = Split(module).second;
+  if (kRows->count(name) > 0) return Cut::kRows;
+  return kColumns->count(name) > 0 ? Cut::kColumns : Cut::kNone;
+}
+
+// Whether the module is a layer of several experts, by its name.
+bool IsStack(const std::string& module) {
+  const auto [prefix, name] = Split(module);
+  return absl::EndsWith(prefix, kExperts) || name == "mlp1_weight" || name == "mlp2_weight";
+}
+
+SliceRequest SliceOf(const ModelSelection& selection, const std::string& module) {
+  SliceRequest slice;
+  if (IsStack(module)) slice.experts = selection.experts;
+  const Cut cut = CutOf(selection, module);
+  if (cut == Cut::kRows) slice.rows = selection.tensor;
+  if (cut == Cut::kColumns) slice.columns = selection.tensor;
+  return slice;
+}
+
+// Without the modules of single experts that belong to other ranks.
+absl::StatusOr<Names> OwnExperts(const AxisSlice& experts, const Names& all, const Names& chosen) {
+  if (experts.whole()) return chosen;
+  std::map<std::string, int64_t> counts;
+  for (const std::string& module : all) {
+    const auto expert = ExpertOf(Split(module).first);
+    if (!expert) continue;
+    int64_t& count = counts[expert->first];
+    count = std::max(count, expert->second + 1);
+  }
+  Names own;
+  for (const std::string& module : chosen) {
+    const auto expert = ExpertOf(Split(module).first);
+    if (expert) {
+      GEMMD_ASSIGN_OR_RETURN(const Range range,
+                             PartOf("experts", experts, counts[expert->first]));
+      if (expert->second < range.begin || expert->second >= range.end) continue;
+    }
+    own.push_back(module);
+  }
+  return own;
+}
+
+}  // namespace
+
+Names FuseModules(const Names& modules) {
+  NamesByPrefix groups;
+  for (const std::string& module : modules) {
+    const auto [prefix, name] = Split(module);
+    groups[prefix].insert(name);
+  }
+  for (auto& [prefix, names] : groups) names = JoinGroups(std::move(names));
+  for (const auto& [prefix, experts] : ExpertsIn(groups)) {
+    if (!IsWholeStack(experts)) continue;
+    groups[prefix].insert(experts.begin()->second.begin(), experts.begin()->second.end());
+    for (const auto& [expert, names] : experts) groups.erase(absl::StrCat(prefix, expert, "."));
+  }
+  std::set<std::string> fused;
+  for (const auto& [prefix, names] : groups) {
+    for (const std::string& name : names) fused.insert(prefix + name);
+  }
+  return Names(fused.begin(), fused.end());
+}
+
+absl::StatusOr<std::vector<PlannedModule>> PlanModel(const Checkpoint& checkpoint,
+                                                     const ModelSelection& selection) {
+  GEMMD_ASSIGN_OR_RETURN(const Names all, Candidates(checkpoint));
+  GEMMD_ASSIGN_OR_RETURN(const Names chosen,
+                         Chosen(selection.modules, selection.fuse ? FuseModules(all) : all));
+  GEMMD_ASSIGN_OR_RETURN(const Names own, OwnExperts(selection.experts, all, chosen));
+  std::vector<PlannedModule> plan;
+  for (const std::string& module : own) {
+    if (MatchesAny(selection.exclude, module)) continue;
+    PlannedModule planned{module, SliceOf(selection, module), 0};
+    planned.bytes = checkpoint.BytesOf(module, planned.slice);
+    plan.push_back(std::move(planned));
+  }
+  if (!plan.empty()) return plan;
+  return Error(absl::StatusCode::kNotFound, "MODULE_NOT_FOUND",
+               absl::StrCat("none of the checkpoint's ", all.size(), " modules is chosen"));
+}
+
+}  // namespace gemmd

@@ -1,0 +1,168 @@
+// Which modules of a checkpoint one call registers, and which part of each a rank holds.
+#include "core/checkpoint/model_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "kernels/base/status.h"
+#include "tests/core/checkpoint/test_checkpoint.h"
+
+namespace gemmd {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr char kLayer[] = "model.layers.0.";
+
+std::vector<std::string> WithLayer(const std::vector<std::string>& names) {
+  std::vector<std::string> out;
+  for (const std::string& name : names) out.push_back(kLayer + name);
+  return out;
+}
+
+absl::StatusOr<std::vector<PlannedModule>> Plan(const std::string& name,
+                                                const ModelSelection& selection) {
+  const auto checkpoint = Checkpoint::Open(CaseDirectory(name));
+  if (!checkpoint.ok()) return checkpoint.status();
+  return PlanModel(**checkpoint, selection);
+}
+
+std::map<std::string, PlannedModule> PlanByName(const std::string& name,
+                                                const ModelSelection& selection) {
+  std::map<std::string, PlannedModule> plan;
+  const auto planned = Plan(name, selection);
+  EXPECT_TRUE(planned.ok()) << planned.status();
+  if (!planned.ok()) return plan;
+  for (const PlannedModule& module : *planned) plan[module.module] = module;
+  return plan;
+}
+
+std::vector<std::string> NamesOf(const std::map<std::string, PlannedModule>& plan) {
+  std::vector<std::string> names;
+  for (const auto& [name, module] : plan) names.push_back(name);
+  return names;
+}
+
+TEST(FuseModulesTest, JoinsWholeGroupsOnly) {
+  EXPECT_THAT(FuseModules({"a.q_proj", "a.k_proj", "a.v_proj", "a.o_proj", "b.gate_proj",
+                           "b.up_proj", "b.down_proj", "c.q_proj", "c.k_proj", "d.w1", "d.w2",
+                           "d.w3", "lm_head"}),
+              ElementsAre("a.o_proj", "a.qkv_proj", "b.down_proj", "b.gate_up_proj", "c.k_proj",
+                          "c.q_proj", "d.w13", "d.w2", "lm_head"));
+}
+
+TEST(FuseModulesTest, JoinsExpertsOfWhichNoneIsMissing) {
+  EXPECT_THAT(FuseModules({"m.experts.0.w1", "m.experts.0.w2", "m.experts.0.w3", "m.experts.1.w1",
+                           "m.experts.1.w2", "m.experts.1.w3"}),
+              ElementsAre("m.experts.w13", "m.experts.w2"));
+  // Expert 1 of three is not there, one lacks a part, a number is none.
+  EXPECT_THAT(FuseModules({"m.experts.0.w2", "m.experts.2.w2"}),
+              ElementsAre("m.experts.0.w2", "m.experts.2.w2"));
+  EXPECT_THAT(FuseModules({"m.experts.0.w1", "m.experts.0.w2", "m.experts.1.w2"}),
+              ElementsAre("m.experts.0.w1", "m.experts.0.w2", "m.experts.1.w2"));
+  EXPECT_THAT(FuseModules({"m.experts.00.w2"}), ElementsAre("m.experts.00.w2"));
+}
+
+TEST(PlanModelTest, TakesAllModulesWithTheirBytes) {
+  const auto plan = PlanByName("modelopt_fp8_llama", {});
+  EXPECT_EQ(plan.size(), 7u);
+  const RawTensors stored = LoadTensors(CaseDirectory("modelopt_fp8_llama") / "model.safetensors");
+  for (const auto& [module, planned] : plan) {
+    uint64_t bytes = 0;
+    for (const auto& [name, tensor] : stored) {
+      if (name.rfind(module + ".", 0) == 0) bytes += tensor.bytes.size();
+    }
+    EXPECT_EQ(planned.bytes, bytes) << module;
+    EXPECT_TRUE(planned.slice.whole()) << module;
+  }
+}
+
+TEST(PlanModelTest, ChoosesByPatternAndName) {
+  const std::string name = "modelopt_fp8_llama";
+  EXPECT_EQ(NamesOf(PlanByName(name, {.modules = {"*.mlp.*"}, .exclude = {"*.up_proj"}})),
+            WithLayer({"mlp.down_proj", "mlp.gate_proj"}));
+  // A module of parts may be named beside the parts.
+  EXPECT_EQ(NamesOf(PlanByName(
+                name, {.modules = {"model.layers.0.self_attn.qkv_proj", "*.?_proj"}})),
+            WithLayer({"self_attn.k_proj", "self_attn.o_proj", "self_attn.q_proj",
+                       "self_attn.qkv_proj", "self_attn.v_proj"}));
+  const auto none = Plan(name, {.modules = {"*.mlp.*", "*.nothing"}});
+  EXPECT_EQ(ReasonOf(none.status()), "MODULE_NOT_FOUND");
+  EXPECT_THAT(std::string(none.status().message()), HasSubstr("*.nothing"));
+  EXPECT_EQ(ReasonOf(Plan(name, {.exclude = {"*"}}).status()), "MODULE_NOT_FOUND");
+}
+
+// Only its scale says that a module of 8-bit weights is quantized. Without it, it fails; it does not go missing.
+TEST(PlanModelTest, HasModulesWhoseScalesAreMissing) {
+  for (const char* name : {"modelopt_fp8_llama", "modelopt_nvfp4_odd", "encoded_fp8_experts_tensor"}) {
+    EditableCheckpoint damaged(name);
+    for (auto it = damaged.tensors.begin(); it != damaged.tensors.end();) {
+      const bool is_scale = it->first.find("weight_scale") != std::string::npos;
+      it = is_scale ? damaged.tensors.erase(it) : std::next(it);
+    }
+    TemporaryDirectory directory;
+    damaged.Write(directory.path());
+    const auto checkpoint = Checkpoint::Open(directory.path());
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+    const auto plan = PlanModel(**checkpoint, {});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(plan->size(), PlanByName(name, {}).size()) << name;
+    EXPECT_EQ(ReasonOf((*checkpoint)->ReadLayer(plan->front().module).status()), "BAD_CHECKPOINT");
+  }
+}
+
+TEST(PlanModelTest, FusesBeforePatternsAreMatched) {
+  const auto plan = PlanByName("modelopt_fp8_llama", {.fuse = true});
+  EXPECT_EQ(NamesOf(plan), WithLayer({"mlp.down_proj", "mlp.gate_up_proj", "self_attn.o_proj",
+                                      "self_attn.qkv_proj"}));
+  uint64_t bytes = 0;
+  for (const auto& [module, planned] : PlanByName("modelopt_fp8_llama", {})) bytes += planned.bytes;
+  for (const auto& [module, planned] : plan) bytes -= planned.bytes;
+  EXPECT_EQ(bytes, 0u) << "parts count as the whole";
+  EXPECT_EQ(PlanByName("modelopt_fp8_llama", {.modules = {"*.q*_proj"}, .fuse = true}).size(), 1u);
+}
+
+TEST(PlanModelTest, CutsModulesByTheirNames) {
+  ModelSelection selection;
+  selection.tensor = {.rank = 1, .size = 2, .range = {}};
+  for (const auto& [module, planned] : PlanByName("modelopt_fp8_llama", selection)) {
+    const bool columns = module == "model.layers.0.self_attn.o_proj" ||
+                         module == "model.layers.0.mlp.down_proj";
+    EXPECT_EQ(planned.slice.columns.size, columns ? 2 : 0) << module;
+    EXPECT_EQ(planned.slice.rows.size, columns ? 0 : 2) << module;
+  }
+  selection.column_modules = {"*.q_proj"};
+  for (const auto& [module, planned] : PlanByName("modelopt_fp8_llama", selection)) {
+    EXPECT_EQ(planned.slice.whole(), module != "model.layers.0.self_attn.q_proj") << module;
+  }
+}
+
+TEST(PlanModelTest, GivesARankItsExperts) {
+  ModelSelection selection;
+  selection.modules = {"*.experts.*"};
+  selection.experts.range = {1, 3};
+  const auto single = PlanByName("modelopt_fp8_qwen3moe", selection);
+  EXPECT_EQ(single.size(), 6u) << "three projections of two of the experts";
+  EXPECT_EQ(single.count("model.layers.0.mlp.experts.0.up_proj"), 0u);
+  for (const auto& [module, planned] : single) EXPECT_TRUE(planned.slice.whole()) << module;
+  selection.fuse = true;
+  const auto stacks = PlanByName("modelopt_fp8_qwen3moe", selection);
+  EXPECT_EQ(NamesOf(stacks), WithLayer({"mlp.experts.down_proj", "mlp.experts.gate_up_proj"}));
+  uint64_t bytes = 0;
+  for (const auto& [module, planned] : single) bytes += planned.bytes;
+  for (const auto& [module, planned] : stacks) {
+    EXPECT_EQ(planned.slice.experts.range.begin, 1) << module;
+    bytes -= planned.bytes;
+  }
+  EXPECT_EQ(bytes, 0u) << "of the rank's experts only";
+  selection.fuse = false;
+  selection.experts = {.rank = 0, .size = 2, .range = {}};
+  EXPECT_EQ(ReasonOf(Plan("modelopt_fp8_qwen3moe", selection).status()), "SHAPE_MISMATCH")
+      << "two ranks of three experts";
+}
+
+}  // namespace
+}  // namespace gemmd

@@ -30,6 +30,11 @@ bool Activity::draining() const {
   return draining_;
 }
 
+bool Activity::idle() const {
+  MutexLock lock(mutex_);
+  return active_ == 0;
+}
+
 bool Activity::WaitUntilIdle(absl::Time deadline) {
   MutexLock lock(mutex_);
   return changed_.WaitUntil(mutex_, deadline, [this] { return active_ == 0; });

@@ -21,6 +21,7 @@ class Activity {
 
   void StartDraining();
   bool draining() const;
+  bool idle() const;
   // Whether nothing is left before `deadline`.
   bool WaitUntilIdle(absl::Time deadline);
 

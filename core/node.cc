@@ -33,7 +33,10 @@ Node::Impl::Impl(NodeOptions node_options, std::vector<std::unique_ptr<Device>> 
                       })});
   }
   LayerRegistry::Options layer_options;
-  layer_options.loader_threads = options.loader_threads;
+  layer_options.loader_threads =
+      options.loader_threads > 0
+          ? options.loader_threads
+          : static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 2u, 16u));
   layer_options.layers_per_session = options.max_layers_per_session;
   layer_options.loaded = [this](const std::string& format, const absl::Status& status,
                                 absl::Duration took) {

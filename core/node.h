@@ -22,7 +22,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/exec/device.h"
+#include "core/model_registration.h"
 #include "core/types.h"
+#include "kernels/tuning.h"
 
 namespace gemmd {
 
@@ -73,6 +75,12 @@ class Node {
   void RegisterLayer(const std::shared_ptr<Session>& session, LayerRequest request,
                      std::function<bool(const LayerProgress&)> progress,
                      std::function<void(absl::StatusOr<LayerInfo>)> done);
+  // Registers the modules of a checkpoint that the request chooses (core/model_registration.h). The caller
+  // waits until the checkpoint's headers are read; the layers are loaded by loader threads. `progress` and
+  // `done` as above.
+  void RegisterModel(const std::shared_ptr<Session>& session, ModelRequest request,
+                     std::function<bool(const ModelProgress&)> progress,
+                     std::function<void(absl::StatusOr<ModelResult>)> done);
   absl::Status ReleaseLayer(Session& session, uint64_t layer_id);
   absl::StatusOr<LayerInfo> GetLayer(const Session& session, uint64_t layer_id) const;
   std::vector<LayerInfo> ListLayers(const Session& session) const;
@@ -90,6 +98,12 @@ class Node {
   void SubmitMoe(const std::shared_ptr<Session>& session, const MoeRequest& request,
                  absl::Time deadline, std::function<bool()> cancelled,
                  std::function<void(absl::StatusOr<MoeResult>)> done);
+
+  // -- tuning (node_tune.cc) --
+  // Measures kernels for the layers on the device (empty id: the best GPU) while no request is queued or
+  // running; returns when all is done. FailedPrecondition NOT_TUNABLE: it has no kernels to choose from.
+  absl::Status Tune(const std::string& device_id, std::vector<TuneLayer> layers,
+                    TuneSettings settings, std::function<bool()> cancelled, TuneProgress progress);
 
   // New sessions, layers and requests, and calls of sessions that have ended, get Unavailable
   // DRAINING; returns when nothing is queued or running, or at `deadline` (then DeadlineExceeded).

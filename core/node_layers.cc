@@ -11,6 +11,9 @@
 namespace gemmd {
 namespace {
 
+// A layer lies in memory twice while it is read and converted, or packed.
+constexpr uint64_t kCopiesWhileLoading = 2;
+
 // One tensor of a TensorSource, with the memory held until it is read.
 struct Piece {
   TensorSize size;
@@ -102,7 +105,7 @@ absl::StatusOr<CheckpointLayer> ReadPieces(Pieces& pieces, const ProgressFunctio
   uint64_t done = 0;
   for (const Piece& piece : pieces.pieces) {
     Buffer& buffer = layer.tensor.*piece.size.buffer;
-    buffer.resize(static_cast<size_t>(piece.extent.size));
+    buffer = Buffer::Uninitialized(static_cast<size_t>(piece.extent.size));
     for (size_t at = 0; at < buffer.size(); at += kStep) {
       const size_t count = std::min(kStep, buffer.size() - at);
       GEMMD_RETURN_IF_ERROR(piece.from.device->CopyOut(piece.extent.address + at,
@@ -127,7 +130,7 @@ absl::Status SetTensorOrigin(const Node::Impl& impl, const Session& session,
                  absl::StrCat("the layer has ", pieces.total, " bytes, ", device.id, " has ",
                               device.memory_bytes));
   }
-  origin.bytes = pieces.total;
+  origin.bytes = kCopiesWhileLoading * pieces.total;
   auto shared = std::make_shared<Pieces>(std::move(pieces));
   origin.read = [shared](const ProgressFunction& progress) {
     return ReadPieces(*shared, progress);
@@ -155,6 +158,11 @@ absl::Status SetCheckpointOrigin(const Node::Impl& impl, const CheckpointSource&
   GEMMD_ASSIGN_OR_RETURN(const std::string files, FileIdentity(directory));
   origin.identity = absl::StrCat(origin.device->description().id, "\n", source.module, "\n",
                                  source.slice.Text(), "\n", files);
+  origin.measure = [directory, files, module = source.module, slice = source.slice,
+                    checkpoints = impl.checkpoints.get()] {
+    const auto checkpoint = checkpoints->Open(directory, files);
+    return checkpoint.ok() ? kCopiesWhileLoading * (*checkpoint)->BytesOf(module, slice) : 0;
+  };
   origin.read = [directory, module = source.module, slice = source.slice,
                  checkpoints = impl.checkpoints.get()](
                     const ProgressFunction& progress) -> absl::StatusOr<CheckpointLayer> {

@@ -30,7 +30,7 @@ struct NodeOptions {
   int max_queued_per_session = 256;                 // requests waiting or running
   int max_tickets_per_session = 16;                 // descriptors passed and not registered yet
   int max_tickets = 1024;                           // the same over all sessions
-  int loader_threads = 2;                           // layer registrations at the same time
+  int loader_threads = 0;                           // layers loaded at a time; 0 = one per core, to 16
   absl::Duration stream_grace = absl::Seconds(10);  // OpenSession without KeepSession
 };
 
@@ -102,6 +102,7 @@ struct GemmRequest {
   std::optional<TensorRef> x_scale;
   TensorRef y;
   bool batch_invariant = false;
+  uint64_t numerics = 0;  // with batch_invariant: KernelNumerics::id wanted; 0 = the layer's first
 };
 
 struct MoeRequest {
@@ -155,6 +156,7 @@ struct LayerInfo {
   bool has_input_scale = false;
   ActivationEncoding encoding;
   SpecialisedKernels specialised;
+  std::vector<KernelNumerics> numerics;  // that batch-invariant requests may name now
 };
 
 struct LayerProgress {

@@ -134,15 +134,15 @@ absl::Status RunCpuGemm(ThreadPool& pool, const StandardTensor& tensor, const Ge
   return stop.status();
 }
 
-CallReport ReportFor(const QuantSpec& spec, const NumberFormat& x, Order order,
+CallReport ReportFor(const NumberFormat& wanted, const NumberFormat& x, Order order,
                      const std::string& why) {
   CallReport report;
   report.kernel = order == Order::kMatrix ? "cpu_dgemm" : "cpu_dgemv";
   report.activation_used = x;
-  if (spec.activation.present() && !(spec.activation == x)) {
-    report.reason = absl::StrCat("the layer asks for ", FormatName(spec.activation),
+  if (wanted.present() && !(wanted == x)) {
+    report.reason = absl::StrCat("the layer asks for ", FormatName(wanted),
                                  " activations; x is ", FormatName(x), " and is used as it is");
-    if (spec.activation.bits < x.bits) absl::StrAppend(&report.reason, ": ", why);
+    if (wanted.bits < x.bits) absl::StrAppend(&report.reason, ": ", why);
   }
   return report;
 }

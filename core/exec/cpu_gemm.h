@@ -23,9 +23,9 @@ absl::Status RunCpuGemm(ThreadPool& pool, const StandardTensor& tensor, const Ge
 void ReadActivations(ThreadPool& pool, const StandardTensor& tensor, const GemmCall& call,
                      int64_t first, int64_t rows, double* out);
 
-// The report of a layer whose product took activations of type `x`. `why`: why the layer's own were not
-// made of it.
-CallReport ReportFor(const QuantSpec& spec, const NumberFormat& x, Order order,
+// The report of a layer that asks for activations of type `wanted` (kNoFormat: as the request has them) and
+// whose product took `x`. `why`: why the layer's own were not made of it.
+CallReport ReportFor(const NumberFormat& wanted, const NumberFormat& x, Order order,
                      const std::string& why);
 
 }  // namespace gemmd

@@ -14,6 +14,8 @@ namespace gemmd {
 // Whether x of type `x` becomes codes of the layer's activation type first: x of 16 or 32 bits, on a layer
 // that asks for 8 bits and says how they are scaled.
 bool QuantizesX(const StandardTensor& tensor, const NumberFormat& x);
+// The type of activations that the layer asks for, those with zero points too; kNoFormat: none.
+NumberFormat WantedActivation(const StandardTensor& tensor);
 // Why x of 16 or 32 bits is used as it is, when it is.
 std::string WhyNotQuantized(const StandardTensor& tensor);
 

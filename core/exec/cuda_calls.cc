@@ -151,10 +151,17 @@ absl::StatusOr<MoeLaunch> MakeMoeLaunch(const CudaLayer& gate_up, const CudaLaye
   return launch;
 }
 
+uint64_t ArmedNumerics(const LayerPlan& plan, const DenseRequest& request,
+                       const GemmKernel& served) {
+  const GemmKernel* const armed = plan.ArmedFor(request);
+  return armed == nullptr || armed->numerics == served.numerics ? 0 : armed->numerics;
+}
+
 CallReport ReportOf(const GemmKernel& kernel, const QuantSpec& spec, const NumberFormat& x,
                     const std::string& why) {
   CallReport report;
   report.kernel = kernel.name;
+  report.numerics = kernel.numerics;
   report.activation_used = x;
   if (!spec.activation.present() || spec.activation == x) return report;
   report.reason = absl::StrCat("the layer asks for ", FormatName(spec.activation),

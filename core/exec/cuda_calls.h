@@ -28,6 +28,10 @@ absl::StatusOr<MoeLaunch> MakeMoeLaunch(const CudaLayer& gate_up, const CudaLaye
 CallReport ReportOf(const GemmKernel& kernel, const QuantSpec& spec, const NumberFormat& x,
                     const std::string& why);
 
+// CallReport::armed_numerics of a request that `served` serves.
+uint64_t ArmedNumerics(const LayerPlan& plan, const DenseRequest& request,
+                       const GemmKernel& served);
+
 }  // namespace gemmd
 
 #endif  // GEMMD_CORE_EXEC_CUDA_CALLS_H_

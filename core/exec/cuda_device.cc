@@ -13,8 +13,10 @@
 #include "core/exec/cuda_explain.h"
 #include "core/exec/cuda_layer.h"
 #include "core/exec/cuda_memory.h"
+#include "core/exec/tune_call.h"
 #include "core/quant/input_scale.h"
 #include "kernels/base/status.h"
+#include "kernels/contract/element_format.h"
 #include "kernels/cuda/device_info.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/stream.h"
@@ -73,7 +75,8 @@ class CudaDevice : public Device {
       : description_(Describe(info)),
         gpu_(std::move(gpu)),
         moe_workspace_bytes_(options.moe_workspace_bytes),
-        serve_first_(options.serve_first) {}
+        serve_first_(options.serve_first),
+        has_tuning_(options.tuning != nullptr) {}
 
   const DeviceDescription& description() const override { return description_; }
 
@@ -84,10 +87,9 @@ class CudaDevice : public Device {
     return {counts.specialised, counts.specialised_failed, counts.self_tests, counts.quarantined};
   }
 
-  absl::StatusOr<std::shared_ptr<DeviceLayer>> LoadLayer(const StandardTensor& tensor) override {
+  absl::StatusOr<std::shared_ptr<DeviceLayer>> LoadLayer(StandardTensor tensor) override {
     if (tensor.has_input_scale) {
-      GEMMD_ASSIGN_OR_RETURN(const StandardTensor folded, FoldInputScale(tensor));
-      return LoadLayer(folded);
+      GEMMD_ASSIGN_OR_RETURN(tensor, FoldInputScale(tensor));
     }
     return WithContext([&]() -> absl::StatusOr<std::shared_ptr<DeviceLayer>> {
       if (tensor.scale_columns > std::numeric_limits<int32_t>::max()) {
@@ -155,6 +157,13 @@ class CudaDevice : public Device {
     return ExplainGemm(*cuda_layer, m);
   }
 
+  absl::Status Tune(const TuneCall& call) override {
+    if (!has_tuning_) return Device::Tune(call);
+    return WithContext([&] {
+      return gpu_->kernels.Tune(call.layers, call.settings, call.control, call.progress);
+    });
+  }
+
  private:
   // Runs `work` with the context current, and remembers an error that only a new process cures.
   template <typename Work>
@@ -196,15 +205,17 @@ class CudaDevice : public Device {
     GEMMD_ASSIGN_OR_RETURN(const GemmArgs args, MakeGemmArgs(*layer, call));
     const QuantizeKernel* const quantizer = layer->QuantizerFor(args.x_type);
     if (quantizer != nullptr) return LaunchQuantized(*queue, *layer, *quantizer, args, call);
-    const DenseRequest request = DenseRequestOf(args, call.batch_invariant);
+    const DenseRequest request = DenseRequestOf(args, call.batch_invariant, call.numerics);
     layer->kernels().Note(request);
     const std::shared_ptr<const LayerPlan> plan = layer->plan();  // until the kernel has run
-    const GemmKernel& kernel = plan->DenseKernelFor(request);
+    GEMMD_ASSIGN_OR_RETURN(const GemmKernel* const kernel, plan->Serve(request));
     if (call.x.rows > 0) {
-      GEMMD_RETURN_IF_ERROR(LaunchDense(gpu_->driver, kernel, args, queue->get()));
+      GEMMD_RETURN_IF_ERROR(LaunchDense(gpu_->driver, *kernel, args, queue->get()));
       GEMMD_RETURN_IF_ERROR(queue->Synchronize());
     }
-    return ReportOf(kernel, layer->spec(), call.x.type, layer->why_not_quantized());
+    CallReport report = ReportOf(*kernel, layer->spec(), call.x.type, layer->why_not_quantized());
+    report.armed_numerics = ArmedNumerics(*plan, request, *kernel);
+    return report;
   }
 
   // x of `args` is quantized first; the GEMM does not know.
@@ -218,17 +229,19 @@ class CudaDevice : public Device {
         queue.Workspace(LayoutQuantizeWorkspace(quantizer, launch.rows_at_a_time).bytes));
     const GemmArgs seen =
         QuantizeInFront(quantizer, args, launch.static_scale, launch.workspace).gemm;
-    const DenseRequest request = DenseRequestOf(seen, call.batch_invariant);
+    const DenseRequest request = DenseRequestOf(seen, call.batch_invariant, call.numerics);
     layer.kernels().Note(request);
     const std::shared_ptr<const LayerPlan> plan = layer.plan();  // until the kernel has run
-    launch.gemm = &plan->DenseKernelFor(request);
+    GEMMD_ASSIGN_OR_RETURN(launch.gemm, plan->Serve(request));
     if (args.m > 0) {
       // Also after an error: what was launched before it must not outlive the request.
       const absl::Status launched = LaunchQuantizedDense(gpu_->driver, launch, queue.get());
       GEMMD_RETURN_IF_ERROR(queue.Synchronize());
       GEMMD_RETURN_IF_ERROR(launched);
     }
-    return ReportOf(*launch.gemm, layer.spec(), layer.spec().activation, "");
+    CallReport report = ReportOf(*launch.gemm, layer.spec(), layer.spec().activation, "");
+    report.armed_numerics = ArmedNumerics(*plan, request, *launch.gemm);
+    return report;
   }
 
   absl::StatusOr<MoeReport> LaunchMoeCall(Stream& stream, const MoeCall& call) {
@@ -269,6 +282,7 @@ class CudaDevice : public Device {
   const std::shared_ptr<CudaGpu> gpu_;
   const uint64_t moe_workspace_bytes_;
   const bool serve_first_;
+  const bool has_tuning_;
 };
 
 KernelObserver ObserverOf(const CudaDeviceOptions& options, const std::string& device) {
@@ -287,6 +301,9 @@ KernelObserver ObserverOf(const CudaDeviceOptions& options, const std::string& d
         break;
     }
     notice.device = device;
+    for (const uint64_t id : event.armed) {
+      notice.armed.push_back({id, event.kernel, FormatOf(event.x_type)});
+    }
     notice.kernel = event.kernel;
     notice.status = event.status;
     notify(notice);
@@ -304,6 +321,9 @@ absl::StatusOr<std::unique_ptr<Device>> CreateDevice(const cuda::DriverTable& dr
   kernels.cache = cache;
   kernels.serves_meanwhile = options.serve_first;
   if (!options.self_test) kernels.make_tester = nullptr;
+  kernels.tuning = options.tuning;
+  kernels.device = {info.name, info.sm_count, info.clock_mhz};
+  kernels.l2_bytes = info.l2_bytes;
   kernels.observer = ObserverOf(options, Describe(info).id);
   auto gpu =
       std::make_shared<CudaGpu>(driver, info.ordinal, std::move(context), std::move(kernels));

@@ -21,6 +21,8 @@ namespace jit {
 class KernelCache;
 }
 
+class TuningStore;  // kernels/tuning.h
+
 // What happened to a kernel while nobody waited for it.
 struct KernelNotice {
   enum class Kind : uint8_t {
@@ -32,6 +34,8 @@ struct KernelNotice {
   std::string device;  // id
   std::string kernel;
   absl::Status status;  // why; a compiler's message ends with its log
+  // Ready: what batch-invariant requests of a layer on the device may name from now on.
+  std::vector<KernelNumerics> armed;
 };
 
 struct CudaDeviceOptions {
@@ -45,6 +49,8 @@ struct CudaDeviceOptions {
   bool serve_first = false;
   // Have the generic kernels of common formats compiled before the first layer comes.
   bool compile_common = false;
+  // What is known of GPUs' kernels, and where Device::Tune puts more; may be null.
+  std::shared_ptr<TuningStore> tuning = nullptr;
   // Kernels compute a small problem exactly before they serve. Only a fake driver's cannot.
   bool self_test = true;
   // Called from any thread; must not block. May be null.

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/contract/element_format.h"
 
@@ -44,10 +45,28 @@ std::string WhyChosen(const LayerPlan& plan, const KernelProgress& progress) {
   return absl::StrCat("for ", types, " x ", plan.packed_takes_group_scales ? "with" : "without",
                       " scales per group of columns",
                       plan.quantizers.empty() ? "" : " (x of 16 or 32 bits is quantized first)",
-                      "; other x and batch-invariant requests take the "
+                      "; other x and batch-invariant requests that name no numerics take the "
                       "generic kernel, all requests do until their kernel is there. Specialised "
                       "kernels: ",
                       ProgressText(progress));
+}
+
+// "generic a1... ; gemm_sm90_... b2... when named, for bfloat16 x".
+std::string InvariantText(const LayerPlan& plan) {
+  if (plan.dense.ranges.empty()) return "always: one order along K";
+  const GemmKernel& generic = plan.dense.KernelFor(1);
+  std::string text = absl::StrFormat("%s, numerics %016x", generic.name, generic.numerics);
+  if (plan.invariant.empty()) return text + ": for good";
+  for (const LayerPlan::Invariant& invariant : plan.invariant) {
+    const GemmKernel& kernel = invariant.kernel;
+    const std::string x = ElementTypeName(invariant.x_type);
+    absl::StrAppend(&text, "; for ", x, " x ",
+                    kernel.kernel == nullptr
+                        ? absl::StrCat(kernel.name, " once it is there and is named")
+                        : absl::StrFormat("%s where numerics %016x are named", kernel.name,
+                                          kernel.numerics));
+  }
+  return text;
 }
 
 }  // namespace
@@ -65,9 +84,8 @@ KernelExplanation ExplainGemm(const CudaLayer& layer, int64_t m) {
   explanation.choice.reason = WhyChosen(*plan, progress);
   explanation.config = kernel.config;
   explanation.config.emplace_back("architecture", kernel.architecture);
-  explanation.config.emplace_back("batch_invariant", plan->packed.empty()
-                                                         ? "always: one order along K"
-                                                         : "the generic kernel: one order along K");
+  explanation.config.emplace_back("batch_invariant", InvariantText(*plan));
+  explanation.config.emplace_back("numerics", absl::StrFormat("%016x", kernel.numerics));
   if (progress.total > 0) {
     explanation.config.emplace_back("specialised_kernels", ProgressText(progress));
   }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/base/status.h"
+#include "kernels/contract/element_format.h"
 
 namespace gemmd {
 namespace {
@@ -13,7 +14,7 @@ constexpr uint64_t kPartAlignment = 256;
 class Parts {
  public:
   struct Part {
-    const Buffer* buffer;
+    absl::Span<const std::byte> bytes;
     uint64_t offset;
   };
 
@@ -38,13 +39,13 @@ class Parts {
   uintptr_t ActivationScaleFrom(uintptr_t base) const { return AddressOf(6, base); }
 
  private:
-  Part Place(const Buffer& buffer) {
-    const Part part{&buffer, end_};
-    end_ += (buffer.size() + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+  Part Place(absl::Span<const std::byte> bytes) {
+    const Part part{bytes, end_};
+    end_ += (bytes.size() + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
     return part;
   }
   uintptr_t AddressOf(size_t part, uintptr_t base) const {
-    return parts_[part].buffer->empty() ? 0 : base + parts_[part].offset;
+    return parts_[part].bytes.empty() ? 0 : base + parts_[part].offset;
   }
 
   uint64_t end_ = 0;  // before parts_: Place advances it
@@ -53,9 +54,8 @@ class Parts {
 
 absl::Status CopyParts(const CudaGpu& gpu, const Parts& parts, uintptr_t base) {
   for (const Parts::Part& part : parts.all()) {
-    if (part.buffer->empty()) continue;
-    GEMMD_CUDA(gpu.driver, cuMemcpyHtoD, base + part.offset, part.buffer->data(),
-               part.buffer->size());
+    if (part.bytes.empty()) continue;
+    GEMMD_CUDA(gpu.driver, cuMemcpyHtoD, base + part.offset, part.bytes.data(), part.bytes.size());
   }
   // A copy from pageable memory may return before it is complete.
   GEMMD_CUDA(gpu.driver, cuStreamSynchronize, nullptr);
@@ -132,6 +132,19 @@ CudaLayer::CudaLayer(std::shared_ptr<CudaGpu> gpu, const StandardTensor& tensor,
 SpecialisedKernels CudaLayer::specialised() const {
   const KernelProgress progress = kernels_->progress();
   return {progress.total, progress.ready, progress.failed};
+}
+
+std::vector<KernelNumerics> CudaLayer::numerics() const {
+  const std::shared_ptr<const LayerPlan> plan = this->plan();
+  if (plan->dense.ranges.empty()) return {};
+  const GemmKernel& generic = plan->dense.KernelFor(1);
+  std::vector<KernelNumerics> found = {{generic.numerics, generic.name, kNoFormat}};
+  for (const LayerPlan::Invariant& invariant : plan->invariant) {
+    const GemmKernel& kernel = invariant.kernel;
+    if (kernel.kernel == nullptr) continue;
+    found.push_back({kernel.numerics, kernel.name, FormatOf(invariant.x_type)});
+  }
+  return found;
 }
 
 CudaLayer::~CudaLayer() {

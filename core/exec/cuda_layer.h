@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/exec/device.h"
@@ -61,6 +62,7 @@ class CudaLayer : public DeviceLayer {
   bool gate_up_interleaved() const override { return gate_up_interleaved_; }
   uint64_t bytes() const override { return memory_->size(); }
   SpecialisedKernels specialised() const override;
+  std::vector<KernelNumerics> numerics() const override;
 
   const CudaGpu& gpu() const { return *gpu_; }
   LayerKernels& kernels() const { return *kernels_; }

@@ -199,12 +199,30 @@ absl::Status CheckActivation(const MoeCall& call) {
   return ShapeMismatch("limit is 0, the clamped activation needs a positive one");
 }
 
+// Whether its kernel takes such x is the device's to say.
+absl::Status CheckNumerics(const GemmCall& call) {
+  if (call.numerics == 0) return absl::OkStatus();
+  const std::vector<KernelNumerics> known = call.layer->numerics();
+  for (const KernelNumerics& numerics : known) {
+    if (numerics.id == call.numerics) return absl::OkStatus();
+  }
+  std::string text;
+  for (const KernelNumerics& numerics : known) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", absl::Hex(numerics.id, absl::kZeroPad16), " (",
+                    numerics.kernel, ")");
+  }
+  return Error(absl::StatusCode::kFailedPrecondition, "NUMERICS_NOT_READY",
+               absl::StrCat("numerics ", absl::Hex(call.numerics, absl::kZeroPad16),
+                            " are not the layer's now; it has ", text.empty() ? "none" : text));
+}
+
 }  // namespace
 
 absl::Status ValidateCall(const GemmCall& call) {
   GEMMD_RETURN_IF_ERROR(CheckLayer("layer", call.layer));
   const LayerShape& shape = call.layer->shape();
   GEMMD_RETURN_IF_ERROR(CheckExtent("layer", "experts", shape.experts, 1));
+  GEMMD_RETURN_IF_ERROR(CheckNumerics(call));
   if (!IsWideFloat(call.x.type) && !IsEightBit(call.x)) {
     return UnsupportedType("x", call.x.type, "float16, bfloat16, float32, e4m3, e5m2 or int8");
   }

@@ -21,6 +21,35 @@ TEST_F(NodeTest, RunsARequestAndReportsIt) {
   EXPECT_EQ(node->ListSessions().at(0).requests, 1u);
 }
 
+TEST_F(NodeTest, BatchInvariantRequestsGetTheNumericsThatTheyName) {
+  Create();
+  {
+    MutexLock lock(state->mutex);
+    state->numerics = {{11, "generic", kNoFormat}};
+  }
+  Client client(*node);
+  client.Prepare();
+  GemmRequest request = client.Request();
+  request.batch_invariant = true;
+  EXPECT_EQ(client.Start(request)->Wait()->report.numerics, 11u);
+  request.numerics = 22;
+  const int runs = state->runs;
+  const absl::Status refused = client.Gemm(request);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(refused), "NUMERICS_NOT_READY");
+  EXPECT_EQ(state->runs, runs) << "refused before it is queued";
+  {
+    MutexLock lock(state->mutex);
+    state->numerics.push_back({22, "specialised", kFloat16});
+  }
+  EXPECT_EQ(client.Start(request)->Wait()->report.numerics, 22u);
+  request.numerics = 0;
+  EXPECT_EQ(client.Start(request)->Wait()->report.numerics, 11u) << "the others do not change";
+  const LayerInfo info = *node->GetLayer(*client.session(), client.layer_id);
+  ASSERT_EQ(info.numerics.size(), 2u);
+  EXPECT_EQ(info.numerics[1].kernel, "specialised");
+}
+
 TEST_F(NodeTest, OnlyItsTokenFindsASession) {
   Create();
   Client client(*node);

@@ -1,0 +1,197 @@
+#include "core/model_registration.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/node.h"
+#include "kernels/base/status.h"
+
+namespace gemmd {
+namespace {
+
+constexpr size_t kMostNamed = 8;        // failures in one message
+constexpr size_t kMostNameBytes = 256;  // of a layer, as RegisterLayer has it
+
+std::set<uint64_t> HeldBy(const Node& node, const Session& session) {
+  std::set<uint64_t> held;
+  for (const LayerInfo& layer : node.ListLayers(session)) held.insert(layer.layer_id);
+  return held;
+}
+
+// What other modules would meet too.
+bool StopsAll(const absl::Status& status) {
+  const std::string reason = ReasonOf(status);
+  return reason == "SESSION_ENDED" || reason == "DRAINING" || reason == "QUOTA" ||
+         reason == "CANCELLED";
+}
+
+}  // namespace
+
+ModelRegistration::ModelRegistration(Node& node, std::shared_ptr<Session> session,
+                                     ModelRequest request, std::vector<PlannedModule> plan,
+                                     int window, Progress progress, Done done)
+    : node_(node),
+      session_(std::move(session)),
+      request_(std::move(request)),
+      plan_(std::move(plan)),
+      window_(std::max(window, 1)),
+      progress_(std::move(progress)),
+      done_(std::move(done)),
+      held_before_(HeldBy(node, *session_)),
+      bytes_done_(plan_.size(), 0) {
+  for (const PlannedModule& planned : plan_) bytes_total_ += planned.bytes;
+}
+
+void ModelRegistration::Start() {
+  {
+    MutexLock lock(mutex_);
+    ModelProgress plan;
+    plan.modules_total = static_cast<int>(plan_.size());
+    plan.bytes_total = bytes_total_;
+    Report(std::move(plan));
+  }
+  Pump();
+}
+
+// Layers that are there already are answered within Submit, thousands of them: a loop, not a recursion.
+void ModelRegistration::Pump() {
+  while (const std::optional<size_t> index = ClaimNext()) {
+    Submit(*index);
+    MutexLock lock(mutex_);
+    pumping_ = false;
+  }
+  FinishIfDone();
+}
+
+std::optional<size_t> ModelRegistration::ClaimNext() {
+  MutexLock lock(mutex_);
+  if (pumping_ || stopped_ || under_way_ >= window_ || next_ == plan_.size()) return std::nullopt;
+  pumping_ = true;
+  ++under_way_;
+  return next_++;
+}
+
+void ModelRegistration::Submit(size_t index) {
+  const PlannedModule& planned = plan_[index];
+  LayerRequest request;
+  request.device = request_.device;
+  request.name = request_.name_prefix + planned.module;
+  if (request.name.size() > kMostNameBytes) {
+    return OnDone(index, Error(absl::StatusCode::kInvalidArgument, "OUT_OF_RANGE",
+                               absl::StrCat("the length of its name is ", request.name.size(),
+                                            ", must be at most ", kMostNameBytes, " bytes")));
+  }
+  request.source = CheckpointSource{request_.path, planned.module, planned.slice};
+  node_.RegisterLayer(
+      session_, std::move(request),
+      [self = shared_from_this(), index](const LayerProgress& progress) {
+        return self->OnProgress(index, progress);
+      },
+      [self = shared_from_this(), index](absl::StatusOr<LayerInfo> layer) {
+        self->OnDone(index, std::move(layer));
+      });
+}
+
+ModelProgress ModelRegistration::About(size_t index) const {
+  ModelProgress progress;
+  progress.modules_total = static_cast<int>(plan_.size());
+  progress.modules_done = modules_done_;
+  progress.bytes_total = bytes_total_;
+  progress.bytes_done = std::accumulate(bytes_done_.begin(), bytes_done_.end(), uint64_t{0});
+  progress.module = plan_[index].module;
+  progress.slice = plan_[index].slice;
+  progress.module_bytes_total = plan_[index].bytes;
+  progress.module_bytes_done = bytes_done_[index];
+  return progress;
+}
+
+void ModelRegistration::Report(ModelProgress progress) {
+  if (!progress_ || progress_(progress)) return;
+  cancelled_ = true;
+  stopped_ = true;
+}
+
+bool ModelRegistration::OnProgress(size_t index, const LayerProgress& progress) {
+  MutexLock lock(mutex_);
+  if (cancelled_) return false;
+  const uint64_t bytes = plan_[index].bytes;
+  bytes_done_[index] =
+      progress.state == LayerState::kPacking ? bytes : std::min(progress.bytes_done, bytes);
+  ModelProgress about = About(index);
+  about.state = progress.state;
+  Report(std::move(about));
+  return !cancelled_;
+}
+
+void ModelRegistration::OnDone(size_t index, absl::StatusOr<LayerInfo> layer) {
+  {
+    MutexLock lock(mutex_);
+    --under_way_;
+    ++modules_done_;
+    bytes_done_[index] = plan_[index].bytes;
+    ModelProgress about = About(index);
+    if (layer.ok()) {
+      registered_.insert(layer->layer_id);
+      about.state = LayerState::kReady;
+      about.layer = *std::move(layer);
+    } else {
+      failures_.push_back({plan_[index].module, layer.status()});
+      if (!request_.keep_going || StopsAll(layer.status())) stopped_ = true;
+      about.state = LayerState::kFailed;
+      about.failure = layer.status();
+    }
+    if (!cancelled_) Report(std::move(about));
+  }
+  Pump();
+}
+
+absl::Status ModelRegistration::Failed() const {
+  const Failure& first = failures_.front();
+  std::string message =
+      absl::StrCat(failures_.size(), " of ", plan_.size(), " modules cannot be registered");
+  for (size_t i = 0; i < failures_.size(); ++i) {
+    if (i == kMostNamed) {
+      absl::StrAppend(&message, "; and ", failures_.size() - i, " more");
+      break;
+    }
+    absl::StrAppend(&message, i == 0 ? ": " : "; ", failures_[i].module, ": ",
+                    failures_[i].status.message());
+  }
+  return Error(first.status.code(), ReasonOf(first.status), message);
+}
+
+void ModelRegistration::FinishIfDone() {
+  absl::StatusOr<ModelResult> result = ModelResult{};
+  std::set<uint64_t> mine;
+  {
+    MutexLock lock(mutex_);
+    const bool waits = under_way_ > 0 || pumping_ || (!stopped_ && next_ < plan_.size());
+    if (finished_ || waits) return;
+    finished_ = true;
+    if (cancelled_) {
+      result = Error(absl::StatusCode::kCancelled, "CANCELLED", "the registration was cancelled");
+    } else if (stopped_) {
+      result = Failed();
+    } else {
+      const int failed = static_cast<int>(failures_.size());
+      result = ModelResult{modules_done_ - failed, failed, {}};
+      std::set_difference(registered_.begin(), registered_.end(), held_before_.begin(),
+                          held_before_.end(), std::back_inserter(result->added));
+    }
+    if (!result.ok()) mine.swap(registered_);
+  }
+  Release(mine);
+  done_(std::move(result));
+}
+
+void ModelRegistration::Release(const std::set<uint64_t>& layers) {
+  for (const uint64_t layer : layers) {
+    // Of a session that has ended everything is released already.
+    if (held_before_.count(layer) == 0) node_.ReleaseLayer(*session_, layer).IgnoreError();
+  }
+}
+
+}  // namespace gemmd

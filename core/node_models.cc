@@ -1,0 +1,54 @@
+// Models: what a checkpoint directory holds, as layers.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/model_registration.h"
+#include "core/node.h"
+#include "core/node_impl.h"
+#include "kernels/base/status.h"
+
+namespace gemmd {
+namespace {
+
+// Modules under way at a time: as many as keep every loader busy, few enough that other sessions' layers do
+// not wait behind a whole model.
+constexpr int kWindow = 32;
+
+absl::Status CheckPath(const std::string& path) {
+  if (path.empty()) {
+    return Error(absl::StatusCode::kInvalidArgument, "MISSING_FIELD", "path is missing");
+  }
+  const size_t nul = path.find('\0');  // the file system would stop reading there
+  if (nul == std::string::npos) return absl::OkStatus();
+  return Error(absl::StatusCode::kInvalidArgument, "BAD_PATH",
+               absl::StrCat("path has a NUL at byte ", nul));
+}
+
+absl::StatusOr<std::vector<PlannedModule>> Plan(const Node::Impl& impl,
+                                                const ModelRequest& request) {
+  GEMMD_RETURN_IF_ERROR(CheckPath(request.path));
+  GEMMD_RETURN_IF_ERROR(impl.FindPlace(request.device).status());
+  GEMMD_ASSIGN_OR_RETURN(const std::filesystem::path directory,
+                         ResolveCheckpointPath(request.path, impl.options.checkpoint_roots));
+  GEMMD_ASSIGN_OR_RETURN(const auto checkpoint, impl.checkpoints->Open(directory));
+  return PlanModel(*checkpoint, request.selection);
+}
+
+}  // namespace
+
+void Node::RegisterModel(const std::shared_ptr<Session>& session, ModelRequest request,
+                         std::function<bool(const ModelProgress&)> progress,
+                         std::function<void(absl::StatusOr<ModelResult>)> done) {
+  if (absl::Status begun = impl_->activity.Begin(); !begun.ok()) return done(begun);
+  auto ended = [impl = impl_.get(), done = std::move(done)](absl::StatusOr<ModelResult> result) {
+    done(std::move(result));
+    impl->activity.End();
+  };
+  absl::StatusOr<std::vector<PlannedModule>> plan = Plan(*impl_, request);
+  if (!plan.ok()) return ended(plan.status());
+  std::make_shared<ModelRegistration>(*this, session, std::move(request), *std::move(plan), kWindow,
+                                      std::move(progress), std::move(ended))
+      ->Start();
+}
+
+}  // namespace gemmd

@@ -1,0 +1,237 @@
+// Models on a node with the CPU device: whole, in parts, failing, cancelled, shared.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+
+#include "core/exec/cpu_device.h"
+#include "tests/core/checkpoint/test_checkpoint.h"
+#include "tests/core/node/node_fixture.h"
+
+namespace gemmd {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kLlama[] = "modelopt_fp8_llama";
+constexpr int kLlamaModules = 7;
+
+class NodeModelTest : public ::testing::Test {
+ protected:
+  NodeModelTest() {
+    NodeOptions options;
+    options.checkpoint_roots = {std::filesystem::canonical(CaseDirectory("")), directory.path()};
+    options.max_layers_per_session = 20;
+    std::vector<std::unique_ptr<Device>> devices;
+    devices.push_back(CreateCpuDevice({2}));
+    node = std::make_unique<Node>(std::move(options), std::move(devices), nullptr);
+    session = NewSession();
+  }
+
+  std::shared_ptr<Session> NewSession() {
+    return node->OpenSession({"test", getpid(), getuid(), "socket"}).value();
+  }
+
+  static ModelRequest Of(const std::string& path) {
+    ModelRequest request;
+    request.path = path;
+    return request;
+  }
+  static ModelRequest OfCase(const std::string& name) { return Of(CaseDirectory(name)); }
+
+  absl::StatusOr<ModelResult> Register(const ModelRequest& request) {
+    return Register(request, session, [](const ModelProgress&) { return true; });
+  }
+  absl::StatusOr<ModelResult> Register(const ModelRequest& request,
+                                       const std::shared_ptr<Session>& owner,
+                                       const std::function<bool(const ModelProgress&)>& progress) {
+    reports.clear();
+    Outcome<ModelResult> outcome;
+    node->RegisterModel(
+        owner, request,
+        [&](const ModelProgress& report) {
+          reports.push_back(report);  // calls are serialised
+          return progress(report);
+        },
+        [&](absl::StatusOr<ModelResult> result) { outcome.Set(std::move(result)); });
+    auto result = outcome.Wait();
+    EXPECT_EQ(outcome.calls(), 1);
+    return result;
+  }
+
+  // A copy of the model in which one module's scale is not there.
+  std::string Damaged() {
+    EditableCheckpoint checkpoint(kLlama);
+    checkpoint.tensors.erase("model.layers.0.mlp.up_proj.weight_scale");
+    checkpoint.Write(directory.path());
+    return directory.path();
+  }
+
+  TemporaryDirectory directory;
+  std::unique_ptr<Node> node;
+  std::shared_ptr<Session> session;
+  std::vector<ModelProgress> reports;
+};
+
+TEST_F(NodeModelTest, RegistersEveryModuleAndSaysHowFarItIs) {
+  const auto result = Register(OfCase(kLlama));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->registered, kLlamaModules);
+  EXPECT_EQ(result->failed, 0);
+  std::set<std::string> names;
+  for (const LayerInfo& layer : node->ListLayers(*session)) names.insert(layer.name);
+  EXPECT_EQ(names.size(), static_cast<size_t>(kLlamaModules));
+  EXPECT_EQ(names.count("model.layers.0.mlp.down_proj"), 1u);
+  ASSERT_FALSE(reports.empty());
+  EXPECT_EQ(reports.front().module, "");
+  EXPECT_EQ(reports.front().modules_total, kLlamaModules);
+  EXPECT_GT(reports.front().bytes_total, 0u);
+  std::set<std::string> ready;
+  uint64_t bytes = 0;
+  int done = 0;
+  for (const ModelProgress& report : reports) {
+    EXPECT_LE(report.bytes_done, report.bytes_total);
+    EXPECT_GE(report.modules_done, done);
+    done = report.modules_done;
+    if (report.state != LayerState::kReady) continue;
+    ready.insert(report.module);
+    bytes += report.module_bytes_total;
+    ASSERT_TRUE(report.layer.has_value());
+    EXPECT_EQ(report.layer->name, report.module);
+  }
+  EXPECT_EQ(ready.size(), static_cast<size_t>(kLlamaModules));
+  EXPECT_EQ(bytes, reports.front().bytes_total);
+  EXPECT_EQ(reports.back().bytes_done, bytes);
+  EXPECT_EQ(reports.back().modules_done, kLlamaModules);
+}
+
+TEST_F(NodeModelTest, TwoSessionsShareOneCopy) {
+  ASSERT_TRUE(Register(OfCase(kLlama)).ok());
+  const auto other = NewSession();
+  const uint64_t before = node->Status().devices[0].weights_bytes;
+  ASSERT_TRUE(Register(OfCase(kLlama), other, [](const ModelProgress&) { return true; }).ok());
+  EXPECT_EQ(node->Status().devices[0].weights_bytes, before);
+  EXPECT_EQ(node->Status().layer_references, 2 * kLlamaModules);
+  node->EndSession(session, "test");
+  EXPECT_EQ(node->ListLayers(*other).size(), static_cast<size_t>(kLlamaModules));
+  node->EndSession(other, "test");
+  EXPECT_EQ(node->Status().layers, 0);
+}
+
+TEST_F(NodeModelTest, RegistersFusedModulesOfOneRank) {
+  ModelRequest request = OfCase(kLlama);
+  request.selection.fuse = true;
+  request.selection.tensor = {.rank = 1, .size = 2, .range = {}};
+  request.name_prefix = "rank 1 ";
+  const auto result = Register(request);
+  ASSERT_TRUE(result.ok()) << result.status();
+  std::map<std::string, LayerInfo> layers;
+  for (const LayerInfo& layer : node->ListLayers(*session)) layers[layer.name] = layer;
+  ASSERT_EQ(layers.size(), 4u);
+  const LayerInfo qkv = layers.at("rank 1 model.layers.0.self_attn.qkv_proj");
+  ModelRequest whole = OfCase(kLlama);
+  whole.selection.modules = {"model.layers.0.self_attn.qkv_proj", "*.o_proj"};
+  ASSERT_TRUE(Register(whole).ok());
+  for (const LayerInfo& layer : node->ListLayers(*session)) layers[layer.name] = layer;
+  EXPECT_EQ(2 * qkv.shape.n, layers.at("model.layers.0.self_attn.qkv_proj").shape.n);
+  EXPECT_EQ(2 * layers.at("rank 1 model.layers.0.self_attn.o_proj").shape.k,
+            layers.at("model.layers.0.self_attn.o_proj").shape.k);
+}
+
+TEST_F(NodeModelTest, FailsWholeAndSaysWhatFailed) {
+  // Held before: stays.
+  Outcome<LayerInfo> held;
+  const std::string path = Damaged();
+  node->RegisterLayer(session, {"", "mine", CheckpointSource{path, "model.layers.0.mlp.down_proj", {}}},
+                      nullptr, [&](absl::StatusOr<LayerInfo> info) { held.Set(std::move(info)); });
+  ASSERT_TRUE(held.Wait().ok()) << held.Wait().status();
+  const auto result = Register(Of(path));
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(result.status()), "BAD_CHECKPOINT");
+  EXPECT_THAT(std::string(result.status().message()),
+              HasSubstr("1 of 7 modules cannot be registered: model.layers.0.mlp.up_proj: "));
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("weight_scale"));
+  const std::vector<LayerInfo> left = node->ListLayers(*session);
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_EQ(left[0].layer_id, held.Wait()->layer_id);
+}
+
+TEST_F(NodeModelTest, KeepsGoingWhereAsked) {
+  ModelRequest request = Of(Damaged());
+  request.keep_going = true;
+  const auto result = Register(request);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->registered, kLlamaModules - 1);
+  EXPECT_EQ(result->failed, 1);
+  EXPECT_EQ(node->ListLayers(*session).size(), static_cast<size_t>(kLlamaModules - 1));
+  int failed = 0;
+  for (const ModelProgress& report : reports) {
+    if (report.state != LayerState::kFailed) continue;
+    ++failed;
+    EXPECT_EQ(report.module, "model.layers.0.mlp.up_proj");
+    EXPECT_EQ(ReasonOf(report.failure), "BAD_CHECKPOINT");
+  }
+  EXPECT_EQ(failed, 1);
+}
+
+TEST_F(NodeModelTest, LeavesNothingWhenItIsCancelled) {
+  int ready = 0;
+  const auto result = Register(OfCase(kLlama), session, [&](const ModelProgress& report) {
+    if (report.state == LayerState::kReady) ++ready;
+    return ready < 3;
+  });
+  EXPECT_EQ(ReasonOf(result.status()), "CANCELLED");
+  EXPECT_EQ(ready, 3);
+  EXPECT_TRUE(node->ListLayers(*session).empty());
+  const auto at_once =
+      Register(OfCase(kLlama), session, [](const ModelProgress&) { return false; });
+  EXPECT_EQ(ReasonOf(at_once.status()), "CANCELLED");
+  EXPECT_EQ(reports.size(), 1u);
+}
+
+TEST_F(NodeModelTest, AQuotaEndsItAlsoWhenItKeepsGoing) {
+  ModelRequest request = OfCase("modelopt_fp8_qwen3moe");  // 13 modules
+  ASSERT_TRUE(Register(request).ok());
+  ModelRequest more = OfCase("modelopt_nvfp4_qwen3moe");  // 13 more, and 20 are allowed
+  more.keep_going = true;
+  more.name_prefix = "nvfp4 ";
+  const auto result = Register(more);
+  EXPECT_EQ(ReasonOf(result.status()), "QUOTA") << result.status();
+  EXPECT_EQ(node->ListLayers(*session).size(), 13u);
+}
+
+TEST_F(NodeModelTest, TheEndOfTheSessionEndsIt) {
+  ModelRequest request = OfCase("modelopt_fp8_qwen3moe");
+  request.keep_going = true;
+  const auto result = Register(request, session, [&](const ModelProgress& report) {
+    if (report.module.empty()) node->EndSession(session, "test");
+    return true;
+  });
+  EXPECT_EQ(ReasonOf(result.status()), "SESSION_ENDED") << result.status();
+  EXPECT_EQ(node->Status().layers, 0);
+}
+
+TEST_F(NodeModelTest, RefusesWhatItCannotPlan) {
+  EXPECT_EQ(ReasonOf(Register(Of("")).status()), "MISSING_FIELD");
+  EXPECT_EQ(ReasonOf(Register(Of(std::string("/a\0b", 4))).status()), "BAD_PATH");
+  EXPECT_EQ(ReasonOf(Register(Of("/etc")).status()), "PATH_NOT_ALLOWED");
+  EXPECT_EQ(ReasonOf(Register(OfCase("nothing")).status()), "CHECKPOINT_NOT_FOUND");
+  ModelRequest request = OfCase(kLlama);
+  request.device = "cuda:none";
+  EXPECT_EQ(ReasonOf(Register(request).status()), "WRONG_DEVICE");
+  request = OfCase(kLlama);
+  request.selection.modules = {"*.nothing"};
+  EXPECT_EQ(ReasonOf(Register(request).status()), "MODULE_NOT_FOUND");
+  request.selection.modules = {"model.layers.7.mlp.up_proj"};  // a name: found out when it is read
+  EXPECT_EQ(ReasonOf(Register(request).status()), "MODULE_NOT_FOUND");
+  request = OfCase(kLlama);
+  request.name_prefix = std::string(250, 'x');
+  EXPECT_EQ(ReasonOf(Register(request).status()), "OUT_OF_RANGE");
+  ASSERT_TRUE(node->Drain(absl::Now() + absl::Seconds(5)).ok());
+  EXPECT_EQ(ReasonOf(Register(OfCase(kLlama)).status()), "DRAINING");
+  EXPECT_TRUE(reports.empty());
+}
+
+}  // namespace
+}  // namespace gemmd

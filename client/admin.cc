@@ -22,15 +22,11 @@ absl::StatusOr<Response> Call(const Channel& channel, absl::Duration timeout,
     grpc::ClientContext context;
     SetDeadline(context, deadline);
     Response response;
-    absl::Status status =
+    const absl::Status status =
         FromGrpc((channel.stubs().admin.get()->*method)(&context, request, &response));
     if (status.ok()) return response;
-    if (IsTransportFailure(status)) {
-      status = Error(absl::StatusCode::kUnavailable, "NOT_RUNNING", status.message());
-    } else if (backoff.Wait(status, deadline)) {
-      continue;
-    }
-    return channel.Explain(status);
+    if (IsTransportFailure(status)) return NotReached(channel, status);
+    if (!backoff.Wait(status, deadline)) return status;
   }
 }
 
@@ -71,11 +67,12 @@ absl::StatusOr<v1::ListCacheResponse> Admin::ListCache(const v1::ListCacheReques
   return Call(*channel_, timeout_, &v1::AdminService::Stub::ListCache, request);
 }
 
+absl::StatusOr<v1::ListTuningResponse> Admin::ListTuning() const {
+  return Call(*channel_, timeout_, &v1::AdminService::Stub::ListTuning, v1::ListTuningRequest());
+}
+
 absl::StatusOr<std::shared_ptr<Link>> Admin::Identify(absl::Time deadline) const {
-  const Address& address = channel_->address();
-  LinkOptions options{.address = address.path.empty() ? address.target : address.path,
-                      .name = "admin"};
-  return Link::Open(options, deadline);
+  return Link::Open(channel_->address(), {.name = "admin"}, deadline);
 }
 
 absl::Status Admin::SetLogLevel(const std::string& level, absl::Duration revert_after) const {

@@ -52,6 +52,13 @@ class Admin {
   absl::StatusOr<v1::ImportCacheResponse> ImportCache(
       const std::function<bool(std::string*)>& give) const;
 
+  // -- tuning (admin_tuning.cc); Tune has no deadline --
+  absl::Status Tune(const v1::TuneRequest& request,
+                    const std::function<void(const v1::TuneProgress&)>& progress) const;
+  absl::StatusOr<v1::ListTuningResponse> ListTuning() const;
+  absl::StatusOr<std::string> ExportTuning() const;  // JSON
+  absl::StatusOr<v1::ImportTuningResponse> ImportTuning(const std::string& json) const;
+
  private:
   Admin(std::unique_ptr<Channel> channel, absl::Duration timeout)
       : channel_(std::move(channel)), timeout_(timeout) {}

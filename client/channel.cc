@@ -1,6 +1,12 @@
 #include "client/channel.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "client/rpc_status.h"
@@ -28,6 +34,21 @@ grpc::ChannelArguments Arguments() {
   return arguments;
 }
 
+// What the system says to a connection, which gRPC does not pass on; 0: it takes it.
+int ConnectError(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) return ENAMETOOLONG;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return errno;
+  const bool connected =
+      connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  const int error = connected ? 0 : errno;
+  close(fd);
+  return error;
+}
+
 }  // namespace
 
 Stubs::Stubs(const std::shared_ptr<grpc::Channel>& to)
@@ -35,6 +56,7 @@ Stubs::Stubs(const std::shared_ptr<grpc::Channel>& to)
       sessions(v1::SessionService::NewStub(to)),
       regions(v1::RegionService::NewStub(to)),
       layers(v1::LayerService::NewStub(to)),
+      models(v1::ModelService::NewStub(to)),
       gemm(v1::GemmService::NewStub(to)),
       admin(v1::AdminService::NewStub(to)) {}
 
@@ -64,6 +86,18 @@ void SetDeadline(grpc::ClientContext& context, absl::Time deadline) {
   if (deadline != absl::InfiniteFuture()) context.set_deadline(absl::ToChronoTime(deadline));
 }
 
+absl::Status NotReached(const Channel& channel, const absl::Status& failure) {
+  const std::string& path = channel.address().path;
+  const int error = path.empty() ? 0 : ConnectError(path);
+  if (error == EACCES || error == EPERM) {
+    return Error(absl::StatusCode::kPermissionDenied, "SOCKET_NOT_ALLOWED",
+                 absl::StrCat("gemmd at ", channel.address().Text(), ": uid ", geteuid(),
+                              " may not connect: ", std::strerror(error)));
+  }
+  return channel.Explain(
+      Error(absl::StatusCode::kUnavailable, "NOT_RUNNING", failure.message()));
+}
+
 absl::StatusOr<v1::HelloResponse> Hello(const Channel& channel, absl::Time deadline) {
   GEMMD_RETURN_IF_ERROR(channel.Usable());
   grpc::ClientContext context;
@@ -71,11 +105,10 @@ absl::StatusOr<v1::HelloResponse> Hello(const Channel& channel, absl::Time deadl
   v1::HelloRequest request;
   request.set_client_version(kVersion);
   v1::HelloResponse response;
-  absl::Status status = FromGrpc(channel.stubs().sessions->Hello(&context, request, &response));
-  if (IsTransportFailure(status)) {
-    status = Error(absl::StatusCode::kUnavailable, "NOT_RUNNING", status.message());
-  }
-  if (!status.ok()) return channel.Explain(status);
+  const absl::Status status =
+      FromGrpc(channel.stubs().sessions->Hello(&context, request, &response));
+  if (IsTransportFailure(status)) return NotReached(channel, status);
+  if (!status.ok()) return status;
   return response;
 }
 

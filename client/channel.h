@@ -18,6 +18,7 @@
 #include "gemmd/v1/admin.grpc.pb.h"
 #include "gemmd/v1/gemm.grpc.pb.h"
 #include "gemmd/v1/layer.grpc.pb.h"
+#include "gemmd/v1/model.grpc.pb.h"
 #include "gemmd/v1/region.grpc.pb.h"
 #include "gemmd/v1/session.grpc.pb.h"
 
@@ -29,6 +30,7 @@ struct Stubs {
   std::unique_ptr<v1::SessionService::Stub> sessions;
   std::unique_ptr<v1::RegionService::Stub> regions;
   std::unique_ptr<v1::LayerService::Stub> layers;
+  std::unique_ptr<v1::ModelService::Stub> models;
   std::unique_ptr<v1::GemmService::Stub> gemm;
   std::unique_ptr<v1::AdminService::Stub> admin;
 };
@@ -57,6 +59,10 @@ class Channel {
 
 // Deadline of a call; InfiniteFuture leaves it open.
 void SetDeadline(grpc::ClientContext& context, absl::Time deadline);
+
+// Why nothing answered, from the transport's failure: PermissionDenied SOCKET_NOT_ALLOWED, else Unavailable
+// NOT_RUNNING; with the address.
+absl::Status NotReached(const Channel& channel, const absl::Status& failure);
 
 // Versions, devices and limits of the daemon behind `channel`.
 absl::StatusOr<v1::HelloResponse> Hello(const Channel& channel, absl::Time deadline);

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace gemmd::client {
 namespace {
 
@@ -19,6 +21,18 @@ void AddBytes(const std::optional<RegionBytes>& bytes, Slot slot, v1::RegisterLa
 }
 
 }  // namespace
+
+std::string DefaultLayerName(const std::string& module, const std::string& part) {
+  constexpr size_t kMostBytes = 256;  // RegisterLayerRequest.name
+  std::string name = part.empty() ? module : absl::StrCat(module, " ", part);
+  if (name.size() <= kMostBytes) return name;
+  uint64_t digest = 0xcbf29ce484222325;  // FNV-1a: the same in every process
+  for (const char c : name) digest = (digest ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  const std::string tail = absl::StrCat("~", absl::Hex(digest, absl::kZeroPad16));
+  size_t kept = kMostBytes - tail.size();
+  while (kept > 0 && (static_cast<uint8_t>(name[kept]) & 0xc0) == 0x80) --kept;  // whole characters
+  return name.substr(0, kept) + tail;
+}
 
 v1::RegisterLayerRequest TensorsRequest(const LayerTensors& tensors, const std::string& device,
                                         const std::string& name,

@@ -70,6 +70,10 @@ class Layer {
   std::shared_ptr<LayerRecord> record_;
 };
 
+// For this library: the label of a layer that was given none: the module and its part. One that is longer
+// than the daemon takes is cut, and ends with a digest of the whole.
+std::string DefaultLayerName(const std::string& module, const std::string& part);
+
 // For this library: the request of `tensors` and the regions it reads.
 v1::RegisterLayerRequest TensorsRequest(const LayerTensors& tensors, const std::string& device,
                                         const std::string& name,

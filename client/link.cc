@@ -57,6 +57,11 @@ Link::Link(Address address, uint64_t serial) : channel_(std::move(address)), ser
 
 absl::StatusOr<std::shared_ptr<Link>> Link::Open(const LinkOptions& options, absl::Time deadline) {
   GEMMD_ASSIGN_OR_RETURN(Address address, ResolveAddress(options.address));
+  return Open(std::move(address), options, deadline);
+}
+
+absl::StatusOr<std::shared_ptr<Link>> Link::Open(Address address, const LinkOptions& options,
+                                                 absl::Time deadline) {
   // A later link has a larger serial: links of one session are opened one after the other.
   const auto ticks = std::chrono::steady_clock::now().time_since_epoch().count();
   auto link = std::shared_ptr<Link>(new Link(std::move(address), static_cast<uint64_t>(ticks)));

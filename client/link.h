@@ -30,6 +30,9 @@ class Link : public std::enable_shared_from_this<Link> {
  public:
   static absl::StatusOr<std::shared_ptr<Link>> Open(const LinkOptions& options,
                                                     absl::Time deadline);
+  // At `address`, whatever options.address says.
+  static absl::StatusOr<std::shared_ptr<Link>> Open(Address address, const LinkOptions& options,
+                                                    absl::Time deadline);
   ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;

@@ -32,6 +32,8 @@ struct Gemm {
   std::optional<Tensor> x_scale;
   Tensor y;
   bool batch_invariant = false;
+  // With batch_invariant: which kernel's numbers (GemmOptions.numerics); 0 = the generic kernel's.
+  uint64_t numerics = 0;
 };
 
 struct Moe {

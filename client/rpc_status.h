@@ -2,6 +2,7 @@
 //         (ReasonOf), the delay of RetryInfo is kept beside it.
 // Reasons added by this library, beside those of proto/README.md:
 //           NOT_RUNNING      Unavailable: nothing answers at the address tried
+//           SOCKET_NOT_ALLOWED  PermissionDenied: this user may not connect to the daemon's socket
 //           CONNECTION_LOST  Unavailable: the connection broke during the call, which may have run
 //           NO_SESSION_SOCKET  FailedPrecondition: memory cannot be passed in this session
 //           FORKED           FailedPrecondition: made by another process, before a fork

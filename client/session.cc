@@ -75,9 +75,7 @@ absl::StatusOr<Layer> Session::RegisterCheckpoint(const v1::CheckpointSource& so
   const std::string part = SliceText(source.slice());
   v1::RegisterLayerRequest request;
   request.set_device(device);
-  request.set_name(!name.empty()  ? name
-                   : part.empty() ? source.module()
-                                  : absl::StrCat(source.module(), " ", part));
+  request.set_name(!name.empty() ? name : DefaultLayerName(source.module(), part));
   *request.mutable_checkpoint() = source;
   return Add(std::make_shared<LayerRecord>(std::move(request),
                                            std::vector<LayerRecord::SourceRegion>(),

@@ -8,7 +8,8 @@
 // Restart When the daemon was restarted, the next call opens the session anew and registers live
 //         regions and layers again. A request in flight then fails with Unavailable
 //         CONNECTION_LOST: it may or may not have run, and repeating it is safe because y may not
-//         overlap x.
+//         overlap x. A batch-invariant request that names numerics gets those or NUMERICS_NOT_READY: a
+//         restart changes no bits silently.
 // Retry   Registrations, look-ups and releases are repeated on Unavailable with growing pauses, as
 //         RetryInfo says where the daemon sends it. Run() is not.
 // Fork    After fork() a child gets FailedPrecondition FORKED and opens its own session. A child
@@ -41,6 +42,8 @@ class Session {
   // How often the session was opened anew.
   uint64_t reopened() const { return state_->reopened(); }
   absl::StatusOr<uint64_t> session_id() const;
+  // False: the daemon ended or gave the session up. The next call opens it anew, as far as it can.
+  bool connected() const { return state_->connected(); }
 
   // Host memory of ours, shared with the daemon (CPU device). Needs the session socket.
   absl::StatusOr<Region> AllocateHost(uint64_t bytes, const std::string& label = "");

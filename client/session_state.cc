@@ -93,6 +93,17 @@ bool LayerUses::Drop(uint64_t serial, uint64_t id) {
   return false;
 }
 
+std::set<uint64_t> LayerUses::Unused(uint64_t serial, const std::set<uint64_t>& ids) {
+  MutexLock lock(mutex_);
+  if (serial < serial_ || (serial == serial_ && link_.registering > 0)) return {};
+  std::set<uint64_t> unused;
+  for (const uint64_t id : ids) {
+    const auto users = link_.users.find(id);
+    if (serial > serial_ || users == link_.users.end() || users->second == 0) unused.insert(id);
+  }
+  return unused;
+}
+
 absl::StatusOr<std::shared_ptr<SessionState>> SessionState::Open(const SessionOptions& options) {
   auto state = std::shared_ptr<SessionState>(new SessionState(options));
   MutexLock reopening(state->reopen_mutex_);
@@ -109,7 +120,7 @@ absl::StatusOr<std::shared_ptr<Link>> SessionState::OpenLink(absl::Time deadline
   until_deadline.max_attempts = std::numeric_limits<int>::max();
   Backoff backoff(until_deadline);
   while (true) {
-    const absl::Time attempt_deadline = std::max(deadline, absl::Now() + absl::Seconds(5));
+    const absl::Time attempt_deadline = std::max(deadline, absl::Now() + options_.attempt_timeout);
     auto link = Link::Open(link_options, attempt_deadline);
     if (link.ok() || !backoff.Wait(link.status(), deadline)) return link;
   }
@@ -118,6 +129,11 @@ absl::StatusOr<std::shared_ptr<Link>> SessionState::OpenLink(absl::Time deadline
 std::shared_ptr<Link> SessionState::Current() const {
   MutexLock lock(mutex_);
   return link_;
+}
+
+bool SessionState::connected() const {
+  const std::shared_ptr<Link> link = Current();
+  return link != nullptr && link->alive();
 }
 
 absl::StatusOr<std::shared_ptr<Link>> SessionState::Acquire(absl::Time deadline) {

@@ -28,6 +28,7 @@ struct SessionOptions {
   std::string address;                                    // empty: client/address.h
   std::string name = "gemmd-client";                      // label for operators
   absl::Duration connect_timeout = absl::ZeroDuration();  // of Open; 0 = one attempt
+  absl::Duration attempt_timeout = absl::Seconds(5);      // of one attempt
   absl::Duration reconnect_timeout =
       absl::Seconds(10);                            // how long a call waits for a restarted daemon
   absl::Duration call_timeout = absl::Seconds(30);  // of calls that name no deadline
@@ -75,6 +76,8 @@ class LayerUses {
   std::set<uint64_t> EndRegister(uint64_t serial, uint64_t id);
   // Returns whether the caller must release `id` now.
   bool Drop(uint64_t serial, uint64_t id);
+  // Those of `ids` that have no user; none while a registration is in flight, which may have got one of them.
+  std::set<uint64_t> Unused(uint64_t serial, const std::set<uint64_t>& ids);
 
  private:
   struct PerLink {
@@ -95,6 +98,9 @@ class SessionState {
 
   const SessionOptions& options() const { return options_; }
   const std::shared_ptr<LayerUses>& layer_uses() const { return layer_uses_; }
+
+  // Whether the session is open now; a call may open it anew.
+  bool connected() const;
 
   // The live link; opens one, until the earlier of `deadline` and the reconnect timeout.
   absl::StatusOr<std::shared_ptr<Link>> Acquire(absl::Time deadline);

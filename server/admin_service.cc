@@ -13,6 +13,7 @@
 #include "server/services.h"
 #include "server/settings.h"
 #include "server/status.h"
+#include "server/tuning_admin.h"
 #include "server/version.h"
 
 namespace gemmd {
@@ -22,7 +23,8 @@ constexpr uint32_t kMaxDrainSeconds = 3600;
 
 class AdminService final : public v1::AdminService::CallbackService {
  public:
-  explicit AdminService(const ServiceContext* context) : context_(*context), kernels_(context) {}
+  explicit AdminService(const ServiceContext* context)
+      : context_(*context), kernels_(context), tuning_(context) {}
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* call,
                                       const v1::GetStatusRequest*,
@@ -105,6 +107,26 @@ class AdminService final : public v1::AdminService::CallbackService {
     return kernels_.Import(CheckOperator(*call), response);
   }
 
+  grpc::ServerWriteReactor<v1::TuneProgress>* Tune(grpc::CallbackServerContext* call,
+                                                   const v1::TuneRequest* request) override {
+    return tuning_.Tune(CheckOperator(*call), *request);
+  }
+  grpc::ServerUnaryReactor* ListTuning(grpc::CallbackServerContext* call,
+                                       const v1::ListTuningRequest*,
+                                       v1::ListTuningResponse* response) override {
+    tuning_.List(response);
+    return Reply(call, absl::OkStatus());
+  }
+  grpc::ServerWriteReactor<v1::CacheChunk>* ExportTuning(
+      grpc::CallbackServerContext*, const v1::ExportTuningRequest*) override {
+    return tuning_.Export();
+  }
+  grpc::ServerUnaryReactor* ImportTuning(grpc::CallbackServerContext* call,
+                                         const v1::ImportTuningRequest* request,
+                                         v1::ImportTuningResponse* response) override {
+    return tuning_.Import(CheckOperator(*call), *request, response);
+  }
+
  private:
   void FillStatus(v1::GetStatusResponse& to) const {
     const NodeStatus status = context_.node->Status();
@@ -171,6 +193,7 @@ class AdminService final : public v1::AdminService::CallbackService {
 
   const ServiceContext& context_;
   KernelAdmin kernels_;
+  TuningAdmin tuning_;
 };
 
 }  // namespace

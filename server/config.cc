@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <filesystem>
 #include <numeric>
 #include <utility>
 
@@ -149,6 +150,16 @@ absl::StatusOr<LoadedConfig> LoadConfig(const FlagValues& flags, const Environme
                               origin == origins.end() ? "default" : origin->second});
   }
   return loaded;
+}
+
+std::vector<std::pair<std::string, std::string>> UnusableRoots(const Config& config) {
+  std::vector<std::pair<std::string, std::string>> unusable;
+  for (const std::filesystem::path& root : config.node.checkpoint_roots) {
+    std::error_code error;
+    if (std::filesystem::is_directory(root, error)) continue;
+    unusable.emplace_back(root.string(), error ? error.message() : "not a directory");
+  }
+  return unusable;
 }
 
 std::vector<std::string> SettingNames() {

@@ -16,6 +16,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -70,6 +71,10 @@ Environment SystemEnvironment();
 using FlagValues = std::map<std::string, std::string>;
 
 absl::StatusOr<LoadedConfig> LoadConfig(const FlagValues& flags, const Environment& environment);
+
+// Directories of checkpoint_roots that cannot be used now, each with the reason. A daemon starts without
+// them: they may be mounted later.
+std::vector<std::pair<std::string, std::string>> UnusableRoots(const Config& config);
 
 // Names that may stand in a configuration file, in the order of the documentation.
 std::vector<std::string> SettingNames();

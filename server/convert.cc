@@ -20,6 +20,9 @@ absl::Status CheckOptions(const v1::GemmOptions& options) {
   if (options.hadamard_block() != 0) {
     return UnsupportedOption("options.hadamard_block: no kernel transforms its input yet");
   }
+  if (options.numerics() != 0 && !options.batch_invariant()) {
+    return MissingField("options.batch_invariant (options.numerics is given)");
+  }
   return absl::OkStatus();
 }
 
@@ -116,6 +119,8 @@ v1::ExecutionReport ReportOf(const std::string& device, const CallReport& report
   to.set_reason(report.reason);
   to.set_queue_us(absl::ToDoubleMicroseconds(timing.queued));
   to.set_execute_us(absl::ToDoubleMicroseconds(timing.executed));
+  to.set_numerics(report.numerics);
+  to.set_armed_numerics(report.armed_numerics);
   return to;
 }
 
@@ -174,6 +179,7 @@ absl::StatusOr<GemmRequest> FromProto(const v1::GemmRequest& from) {
   GEMMD_RETURN_IF_ERROR(OptionalTensor(from.has_x_scale(), from.x_scale(), "x_scale", to.x_scale));
   GEMMD_RETURN_IF_ERROR(RequiredTensor(from.has_y(), from.y(), "y", to.y));
   to.batch_invariant = from.options().batch_invariant();
+  to.numerics = from.options().numerics();
   return to;
 }
 
@@ -221,6 +227,7 @@ v1::LayerInfo ToProto(const LayerInfo& from) {
   to.set_specialised_kernels(static_cast<uint32_t>(from.specialised.total));
   to.set_specialised_kernels_ready(static_cast<uint32_t>(from.specialised.ready));
   to.set_specialised_kernels_failed(static_cast<uint32_t>(from.specialised.failed));
+  for (const KernelNumerics& numerics : from.numerics) *to.add_numerics() = ToProto(numerics);
   return to;
 }
 

@@ -23,6 +23,7 @@ absl::StatusOr<NumberFormat> FromProto(const v1::NumberFormat& from, const std::
 absl::StatusOr<QuantSpec> FromProto(const v1::QuantSpec& from);
 absl::StatusOr<ActivationEncoding> FromProto(const v1::ActivationEncoding& from,
                                              const std::string& field);
+absl::StatusOr<AxisSlice> FromProto(const v1::AxisSlice& from, const std::string& field);
 absl::StatusOr<CheckpointSource> FromProto(const v1::CheckpointSource& from);
 absl::StatusOr<TensorSource> FromProto(const v1::TensorSource& from);
 absl::StatusOr<TensorRef> FromProto(const v1::TensorRef& from, const std::string& field);
@@ -34,6 +35,7 @@ RegionRef FromProto(const v1::RegionRef& from);
 
 v1::NumberFormat ToProto(const NumberFormat& from);
 v1::QuantSpec ToProto(const QuantSpec& from);
+v1::KernelNumerics ToProto(const KernelNumerics& from);
 v1::ActivationEncoding ToProto(const ActivationEncoding& from);
 v1::RegionRef ToProto(const RegionRef& from);
 v1::RegionInfo ToProto(const RegionInfo& from);

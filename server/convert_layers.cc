@@ -29,23 +29,11 @@ absl::StatusOr<AxisSlice> RangeFrom(const v1::Range& from, const std::string& fi
   return AxisSlice{.rank = 0, .size = 0, .range = {from.begin(), from.end()}};
 }
 
-absl::StatusOr<AxisSlice> AxisFrom(const v1::AxisSlice& from, const std::string& field) {
-  switch (from.part_case()) {
-    case v1::AxisSlice::kRank:
-      return RankFrom(from.rank(), field);
-    case v1::AxisSlice::kRange:
-      return RangeFrom(from.range(), field);
-    case v1::AxisSlice::PART_NOT_SET:
-      break;
-  }
-  return AxisSlice{};
-}
-
 absl::StatusOr<SliceRequest> SliceFrom(const v1::LayerSlice& from) {
   SliceRequest to;
-  GEMMD_ASSIGN_OR_RETURN(to.rows, AxisFrom(from.rows(), "slice.rows"));
-  GEMMD_ASSIGN_OR_RETURN(to.columns, AxisFrom(from.columns(), "slice.columns"));
-  GEMMD_ASSIGN_OR_RETURN(to.experts, AxisFrom(from.experts(), "slice.experts"));
+  GEMMD_ASSIGN_OR_RETURN(to.rows, FromProto(from.rows(), "slice.rows"));
+  GEMMD_ASSIGN_OR_RETURN(to.columns, FromProto(from.columns(), "slice.columns"));
+  GEMMD_ASSIGN_OR_RETURN(to.experts, FromProto(from.experts(), "slice.experts"));
   if (from.row_parts_size() > kMaxRowParts) {
     return OutOfRange("the number of slice.row_parts", from.row_parts_size(),
                       absl::StrCat("at most ", kMaxRowParts));
@@ -86,6 +74,18 @@ absl::Status RawsFrom(const v1::TensorSource& from, TensorSource& to) {
 }
 
 }  // namespace
+
+absl::StatusOr<AxisSlice> FromProto(const v1::AxisSlice& from, const std::string& field) {
+  switch (from.part_case()) {
+    case v1::AxisSlice::kRank:
+      return RankFrom(from.rank(), field);
+    case v1::AxisSlice::kRange:
+      return RangeFrom(from.range(), field);
+    case v1::AxisSlice::PART_NOT_SET:
+      break;
+  }
+  return AxisSlice{};
+}
 
 absl::StatusOr<CheckpointSource> FromProto(const v1::CheckpointSource& from) {
   GEMMD_RETURN_IF_ERROR(CheckLength("checkpoint.path", from.path(), kMaxPathBytes));

@@ -231,6 +231,14 @@ v1::NumberFormat ToProto(const NumberFormat& from) {
   return to;
 }
 
+v1::KernelNumerics ToProto(const KernelNumerics& from) {
+  v1::KernelNumerics to;
+  to.set_id(from.id);
+  to.set_kernel(from.kernel);
+  if (from.x.present()) *to.mutable_x() = ToProto(from.x);
+  return to;
+}
+
 v1::QuantSpec ToProto(const QuantSpec& from) {
   v1::QuantSpec to;
   *to.mutable_weight() = ToProto(from.weight);

@@ -40,6 +40,18 @@ absl::Status PrepareCache(const std::filesystem::path& directory) {
   return SystemError(errno, absl::StrCat("cannot read cache directory ", directory.string()));
 }
 
+std::shared_ptr<TuningStore> OpenTuning(const std::filesystem::path& cache_directory) {
+  auto store = TuningStore::Open(
+      {.directory = cache_directory / "tuning", .gemmd_version = Version()});
+  const TuningNotes& notes = store->notes();
+  for (const std::string& warning : notes.warnings) LogWarn("tuning", {{"warning", warning}});
+  LogInfo("tuning loaded", {{"local", notes.local},
+                            {"built_in", notes.built_in},
+                            {"stale", notes.stale},
+                            {"damaged", notes.damaged}});
+  return store;
+}
+
 LogCounts CountLog() {
   LogCounts counts;
   const char* const names[kLogLevels] = {"trace", "debug", "info", "warn", "error"};
@@ -75,11 +87,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
 
 void Daemon::Warn() const {
   for (const std::string& warning : config_.warnings) LogWarn(warning);
-  for (const std::filesystem::path& root : config().node.checkpoint_roots) {
-    std::error_code error;
-    if (std::filesystem::is_directory(root, error)) continue;
-    LogWarn("a directory of checkpoint_roots cannot be used",
-            {{"path", root.string()}, {"error", error ? error.message() : "not a directory"}});
+  for (const auto& [root, why] : UnusableRoots(config())) {
+    LogWarn("a directory of checkpoint_roots cannot be used", {{"path", root}, {"error", why}});
   }
 }
 
@@ -98,8 +107,10 @@ absl::Status Daemon::OpenNode() {
                                             .compile_helper = config().compile_helper}));
   const std::string warning = context_.kernels->stats().warning;
   if (!warning.empty()) LogWarn("kernel cache", {{"warning", warning}});
+  context_.tuning = OpenTuning(config().cache_dir);
   GEMMD_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Device>> devices,
-                         OpenDevices(config(), *context_.kernels));
+                         OpenDevices(config(), *context_.kernels, context_.tuning,
+                                     [this](const KernelNotice& notice) { OnKernel(notice); }));
   std::vector<std::string> ids;
   for (const auto& device : devices) ids.push_back(device->description().id);
   metrics_ = std::make_unique<Metrics>(Version(), ids);
@@ -148,8 +159,24 @@ Daemon::~Daemon() {
   node_.reset();
 }
 
+void Daemon::OnKernel(const KernelNotice& notice) {
+  if (notice.armed.empty()) return;
+  MutexLock lock(armed_mutex_);
+  armed_.push_back(notice);
+}
+
+void Daemon::TellArmedKernels() {
+  std::vector<KernelNotice> armed;
+  {
+    MutexLock lock(armed_mutex_);
+    armed.swap(armed_);
+  }
+  for (const KernelNotice& notice : armed) keep_streams_->NotifyNumerics(notice.device, notice.armed);
+}
+
 absl::Status Daemon::Tick() {
   log_level_.Tick(absl::Now());
+  TellArmedKernels();
   const NodeStatus status = node_->Status();
   server_->UpdateHealth(status);
   for (const DeviceStatus& device : status.devices) {

@@ -5,7 +5,7 @@
 //           release memory
 // States  STARTING -> SERVING -> DRAINING -> STOPPED
 // Errors  Start: reasons of exit_codes.h; nothing stays behind, no socket file either.
-// Threads Start, Stop and destruction on one thread; Tick beside them.
+// Threads Start, Stop and destruction on one thread; Tick beside them; OnKernel from any.
 #ifndef GEMMD_SERVER_DAEMON_H_
 #define GEMMD_SERVER_DAEMON_H_
 
@@ -13,9 +13,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/exec/cuda_device.h"
+#include "kernels/base/mutex.h"
 #include "server/config.h"
 #include "server/grpc_server.h"
 #include "server/instance_lock.h"
@@ -32,7 +35,11 @@ class Daemon {
       LoadedConfig config, std::function<void(absl::Duration deadline)> request_drain);
   ~Daemon();
 
-  // Once a second: health, log level. DataLoss when a device lost its context: the process must end.
+  // A kernel of a device is ready or not to be had; Tick tells the sessions. Must not block.
+  void OnKernel(const KernelNotice& notice);
+
+  // Once a second: health, log level, news of kernels. DataLoss when a device lost its context: the process
+  // must end.
   absl::Status Tick();
 
   // Drains until `deadline`, then stops. Afterwards only destruction is allowed.
@@ -49,12 +56,15 @@ class Daemon {
   absl::Status OpenNode();
   absl::Status StartMetrics();
   absl::Status StartServing();
+  void TellArmedKernels();
   // Everything is answered, at last with SESSION_ENDED or DRAINING, before connections close.
   void EndSessions();
 
   const LoadedConfig config_;
   std::vector<InstanceLock> locks_;
   LogLevelControl log_level_;
+  Mutex armed_mutex_;
+  std::vector<KernelNotice> armed_ ABSL_GUARDED_BY(armed_mutex_);
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<Node> node_;
   std::unique_ptr<KeepStreams> keep_streams_;

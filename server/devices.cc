@@ -30,12 +30,15 @@ void LogKernel(const KernelNotice& notice) {
   }
 }
 
-absl::StatusOr<Devices> OpenGpus(const Config& config, const KernelStore& kernels) {
+absl::StatusOr<Devices> OpenGpus(const Config& config, const KernelStore& kernels,
+                                 std::shared_ptr<TuningStore> tuning,
+                                 KernelNoticeFunction on_kernel) {
   if (config.device == DeviceChoice::kCpu) return Devices();
   absl::StatusOr<Devices> gpus = CreateCudaDevices({.cache = kernels.cache(),
                                                     .serve_first = true,
                                                     .compile_common = true,
-                                                    .on_kernel = &LogKernel});
+                                                    .tuning = std::move(tuning),
+                                                    .on_kernel = std::move(on_kernel)});
   if (gpus.ok() && !gpus->empty()) return gpus;
   const std::string why =
       gpus.ok() ? "this machine has no GPU" : std::string(gpus.status().message());
@@ -48,8 +51,16 @@ absl::StatusOr<Devices> OpenGpus(const Config& config, const KernelStore& kernel
 
 }  // namespace
 
-absl::StatusOr<Devices> OpenDevices(const Config& config, const KernelStore& kernels) {
-  GEMMD_ASSIGN_OR_RETURN(Devices devices, OpenGpus(config, kernels));
+absl::StatusOr<Devices> OpenDevices(const Config& config, const KernelStore& kernels,
+                                    std::shared_ptr<TuningStore> tuning,
+                                    KernelNoticeFunction on_kernel) {
+  GEMMD_ASSIGN_OR_RETURN(
+      Devices devices,
+      OpenGpus(config, kernels, std::move(tuning),
+               [next = std::move(on_kernel)](const KernelNotice& notice) {
+                 LogKernel(notice);
+                 next(notice);
+               }));
   devices.push_back(CreateCpuDevice({config.cpu_threads}));
   for (const auto& device : devices) {
     const DeviceDescription& description = device->description();

@@ -58,7 +58,8 @@ ABSL_FLAG(gemmd::FlagText, admin_uids, {},
           "Comma-separated users that may drain the daemon and set its log level, besides root and "
           "its own.");
 ABSL_FLAG(bool, check_config, false,
-          "Check the configuration, print it with its origins, and exit.");
+          "Check the configuration, print it with its origins, and exit: with 78 also where a directory "
+          "of checkpoint_roots cannot be used, which a daemon only warns of.");
 // Abseil defines --help and --version; ours are answered before it parses.
 
 namespace gemmd {

@@ -56,6 +56,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const std::string&
   self->services_.push_back(MakeSessionService(context));
   self->services_.push_back(MakeRegionService(context));
   self->services_.push_back(MakeLayerService(context));
+  self->services_.push_back(MakeModelService(context));
   self->services_.push_back(MakeGemmService(context));
   self->services_.push_back(MakeAdminService(context));
   self->services_.push_back(MakeProgramService());

@@ -4,10 +4,21 @@
 #include <utility>
 
 #include "core/activity.h"
+#include "server/convert.h"
 #include "server/logging.h"
 #include "server/status.h"
 
 namespace gemmd {
+
+namespace {
+
+v1::SessionEvent EventOf(v1::SessionEvent::Kind kind) {
+  v1::SessionEvent event;
+  event.set_kind(kind);
+  return event;
+}
+
+}  // namespace
 
 // One stream. Its reads carry nothing; the end of them is the end of the session. Owns itself until OnDone.
 class KeepStream : public KeepStreams::Reactor {
@@ -16,14 +27,14 @@ class KeepStream : public KeepStreams::Reactor {
       : owner_(owner), session_(std::move(session)) {}
 
   void Start() {
-    Send(v1::SessionEvent::KIND_OPEN);
+    Send(EventOf(v1::SessionEvent::KIND_OPEN));
     StartRead(&request_);
   }
 
-  void Send(v1::SessionEvent::Kind kind) {
+  void Send(v1::SessionEvent event) {
     {
       MutexLock lock(mutex_);
-      events_.push_back(kind);
+      events_.push_back(std::move(event));
     }
     Step();
   }
@@ -72,7 +83,7 @@ class KeepStream : public KeepStreams::Reactor {
       MutexLock lock(mutex_);
       if (writing_ || finished_) return;
       if (!events_.empty()) {
-        event_.set_kind(events_.front());
+        event_ = std::move(events_.front());
         events_.pop_front();
         writing_ = true;
       } else if (ending_) {
@@ -94,7 +105,7 @@ class KeepStream : public KeepStreams::Reactor {
   v1::KeepSessionRequest request_;
   v1::SessionEvent event_;
   Mutex mutex_;
-  std::deque<v1::SessionEvent::Kind> events_ ABSL_GUARDED_BY(mutex_);
+  std::deque<v1::SessionEvent> events_ ABSL_GUARDED_BY(mutex_);
   grpc::Status final_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
@@ -121,7 +132,7 @@ KeepStreams::Reactor* KeepStreams::Open(absl::StatusOr<std::shared_ptr<Session>>
   MutexLock lock(mutex_);
   streams_.insert(stream);
   stream->Start();
-  if (draining_) stream->Send(v1::SessionEvent::KIND_DRAINING);
+  if (draining_) stream->Send(EventOf(v1::SessionEvent::KIND_DRAINING));
   if (finishing_) stream->End(LastAnswer());
   return stream;
 }
@@ -129,7 +140,20 @@ KeepStreams::Reactor* KeepStreams::Open(absl::StatusOr<std::shared_ptr<Session>>
 void KeepStreams::NotifyDraining() {
   MutexLock lock(mutex_);
   draining_ = true;
-  for (KeepStream* stream : streams_) stream->Send(v1::SessionEvent::KIND_DRAINING);
+  SendToAll(EventOf(v1::SessionEvent::KIND_DRAINING));
+}
+
+void KeepStreams::NotifyNumerics(const std::string& device,
+                                 const std::vector<KernelNumerics>& numerics) {
+  v1::SessionEvent event = EventOf(v1::SessionEvent::KIND_NUMERICS);
+  event.set_device(device);
+  for (const KernelNumerics& kernel : numerics) *event.add_numerics() = ToProto(kernel);
+  MutexLock lock(mutex_);
+  SendToAll(event);
+}
+
+void KeepStreams::SendToAll(const v1::SessionEvent& event) {
+  for (KeepStream* stream : streams_) stream->Send(event);
 }
 
 void KeepStreams::FinishAll(absl::Time deadline) {

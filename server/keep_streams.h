@@ -9,6 +9,8 @@
 
 #include <memory>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "core/node.h"
@@ -28,12 +30,15 @@ class KeepStreams {
   Reactor* Open(absl::StatusOr<std::shared_ptr<Session>> session);
 
   void NotifyDraining();  // also every stream that opens later
+  // Kernels for batch-invariant requests are ready on `device`.
+  void NotifyNumerics(const std::string& device, const std::vector<KernelNumerics>& numerics);
   // Ends the streams, also those that open later, with Unavailable DRAINING. Returns when they have
   // ended, or at `deadline`.
   void FinishAll(absl::Time deadline);
 
  private:
   friend class KeepStream;
+  void SendToAll(const v1::SessionEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Remove(KeepStream* stream);
 
   Node* const node_;

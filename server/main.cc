@@ -38,5 +38,9 @@ int main(int argc, char** argv) {
   for (const gemmd::ConfigEntry& entry : config->entries) {
     std::cout << entry.name << ": " << entry.value << "  # " << entry.origin << "\n";
   }
-  return 0;
+  const auto unusable = gemmd::UnusableRoots(config->config);
+  for (const auto& [root, why] : unusable) {
+    std::cerr << "gemmd: checkpoint_roots: " << root << ": " << why << "\n";
+  }
+  return unusable.empty() ? 0 : gemmd::kExitBadConfig;
 }

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "core/node.h"
 #include "core/prewarm.h"
+#include "core/tune.h"
 #include "server/config.h"
 #include "server/keep_streams.h"
 #include "server/log_level_control.h"
@@ -38,6 +39,7 @@ struct ServiceContext {
   LogLevelControl* log_level = nullptr;
   const LoadedConfig* config = nullptr;
   std::shared_ptr<KernelStore> kernels;
+  std::shared_ptr<TuningStore> tuning;
   Collectables collectables;    // what GetMetrics prints
   std::string metrics_address;  // empty when there is no endpoint
   absl::Time started;

@@ -17,6 +17,7 @@ namespace gemmd {
 std::unique_ptr<grpc::Service> MakeSessionService(const ServiceContext* context);
 std::unique_ptr<grpc::Service> MakeRegionService(const ServiceContext* context);
 std::unique_ptr<grpc::Service> MakeLayerService(const ServiceContext* context);
+std::unique_ptr<grpc::Service> MakeModelService(const ServiceContext* context);
 std::unique_ptr<grpc::Service> MakeGemmService(const ServiceContext* context);
 std::unique_ptr<grpc::Service> MakeAdminService(const ServiceContext* context);
 // Not built yet: every method answers UNIMPLEMENTED.

@@ -85,6 +85,7 @@ absl::StatusOr<Arguments> Arguments::Parse(const std::vector<Option>& options,
     if (found == ':') return BadArgument(absl::StrCat("option ", word, " needs a value"));
     const Option* option = Find(options, found);
     parsed.values_[option->name] = optarg == nullptr ? "true" : optarg;
+    parsed.given_.insert(option->name);
   }
   for (int i = optind; i < argc; ++i) parsed.positional_.push_back(argv[i]);
   return parsed;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ class Arguments {
   bool Has(const std::string& name) const {
     return values_.count(name) != 0;
   }  // given or with default
+  bool Given(const std::string& name) const { return given_.count(name) != 0; }
   std::string Text(const std::string& name) const;
   absl::StatusOr<int64_t> Integer(const std::string& name, int64_t least, int64_t most) const;
   absl::StatusOr<double> Number(const std::string& name, double least, double most) const;
@@ -39,6 +41,7 @@ class Arguments {
 
  private:
   std::map<std::string, std::string> values_;
+  std::set<std::string> given_;
   std::vector<std::string> positional_;
 };
 

@@ -1,11 +1,10 @@
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "client/gemmctl/command.h"
+#include "client/gemmctl/export_file.h"
 #include "client/gemmctl/proto_json.h"
 #include "client/gemmctl/table.h"
 #include "kernels/base/status.h"
@@ -117,30 +116,22 @@ absl::StatusOr<int> Purge(const Context& context, const Arguments& arguments,
   return kDone;
 }
 
-// To a file beside the wanted one, renamed when it is whole.
 absl::StatusOr<int> Export(const Context& context, const Arguments& arguments,
                            const client::Admin& admin) {
   GEMMD_ASSIGN_OR_RETURN(const std::string path, Operand(arguments, "the file to write"));
+  GEMMD_ASSIGN_OR_RETURN(ExportFile file, ExportFile::Create(path, arguments.Has("force")));
   v1::ExportCacheRequest request;
   *request.mutable_filter() = FilterOf(arguments);
-  const std::string partial = path + ".partial";
-  std::ofstream file(partial, std::ios::binary | std::ios::trunc);
-  if (!file) return absl::UnavailableError(absl::StrCat(partial, ": ", std::strerror(errno)));
   uint64_t bytes = 0;
-  absl::Status status = admin.ExportCache(request, [&](const std::string& piece) {
-    file << piece;
+  absl::Status written;
+  const absl::Status received = admin.ExportCache(request, [&](const std::string& piece) {
+    if (written.ok()) written = file.Write(piece.data(), piece.size());
     bytes += piece.size();
-    return file.good();
+    return written.ok();
   });
-  file.close();
-  if (!file.good()) status = absl::UnavailableError(absl::StrCat("cannot write ", partial));
-  if (status.ok() && std::rename(partial.c_str(), path.c_str()) != 0) {
-    status = absl::UnavailableError(absl::StrCat("rename ", partial, ": ", std::strerror(errno)));
-  }
-  if (!status.ok()) {
-    unlink(partial.c_str());
-    return status;
-  }
+  GEMMD_RETURN_IF_ERROR(written);
+  GEMMD_RETURN_IF_ERROR(received);
+  GEMMD_RETURN_IF_ERROR(file.Commit());
   if (context.json) {
     context.PrintJson({{"file", path}, {"bytes", bytes}});
   } else {
@@ -215,6 +206,7 @@ Command CacheCommand() {
                       {"other-compilers", 0, "", "",
                        "only kernels that another compiler than the daemon's has made"},
                       {"all", 0, "", "", "purge: everything"},
+                      {"force", 0, "", "", "export: replace FILE when it exists"},
                       {"limit", 0, "COUNT", "1000", "list: at most this many"}},
           .examples =
               "  gemmctl cache list --arch sm_90a\n"

@@ -6,6 +6,7 @@
 #define GEMMD_CLIENT_GEMMCTL_COMMAND_H_
 
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,9 @@ inline constexpr int kNotAllowed = 77;
 struct Context {
   std::string socket;
   bool json = false;  // -o json
-  absl::Duration timeout = absl::Seconds(10);
+  absl::Duration timeout = absl::Seconds(10);  // of a call
+  // Of what takes its time: loading a layer, a request of any size. --timeout, where it was given.
+  std::optional<absl::Duration> long_timeout = std::nullopt;
   bool progress_bar = false;  // stderr is a terminal
   std::FILE* out = stdout;
   std::FILE* err = stderr;
@@ -72,6 +75,7 @@ Command BenchCommand();
 Command ExplainCommand();
 Command DoctorCommand();
 Command PrewarmCommand();
+Command TuneCommand();
 Command CacheCommand();
 Command InspectCommand();
 Command ExportCommand();

@@ -36,14 +36,16 @@ class Examination {
   void Warn(const std::string& check, const std::string& detail, const std::string& hint) {
     Add("warn", check, detail, hint);
   }
-  void Fail(const std::string& check, const std::string& detail, const std::string& hint) {
+  // `code`: what the tool exits with, of the first failure.
+  void Fail(const std::string& check, const std::string& detail, const std::string& hint,
+            int code = kFailed) {
     Add("fail", check, detail, hint);
-    failed_ = true;
+    if (exit_code_ == kDone) exit_code_ = code;
   }
   void FailFor(const std::string& check, const absl::Status& status, const std::string& hint) {
-    Fail(check, std::string(status.message()), hint);
+    Fail(check, std::string(status.message()), hint, ExitCode(status));
   }
-  bool failed() const { return failed_; }
+  int exit_code() const { return exit_code_; }
   const std::vector<Finding>& findings() const { return findings_; }
 
  private:
@@ -51,7 +53,7 @@ class Examination {
     findings_.push_back({std::move(level), std::move(check), std::move(detail), std::move(hint)});
   }
   std::vector<Finding> findings_;
-  bool failed_ = false;
+  int exit_code_ = kDone;
 };
 
 // Whether something may be at the address at all.
@@ -63,18 +65,21 @@ bool CheckSocketFile(const client::Address& address, Examination& exam) {
   struct stat info {};
   if (stat(address.path.c_str(), &info) != 0) {
     exam.Fail("socket", absl::StrCat(address.Text(), ": ", std::strerror(errno)),
-              "start the daemon, or name its socket with --socket or $GEMMD_SOCKET");
+              "start the daemon, or name its socket with --socket or $GEMMD_SOCKET",
+              errno == EACCES ? kNotAllowed : kNotRunning);
     return false;
   }
   if (!S_ISSOCK(info.st_mode)) {
-    exam.Fail("socket", address.Text() + ": is no socket", "mount the folder, not the socket file");
+    exam.Fail("socket", address.Text() + ": is no socket", "mount the folder, not the socket file",
+              kNotRunning);
     return false;
   }
   exam.Ok("socket", address.Text());
   if (access(address.path.c_str(), R_OK | W_OK) != 0) {
     exam.Fail(
         "permissions", absl::StrCat("uid ", getuid(), " may not connect: ", std::strerror(errno)),
-        "add the user to the socket's group, or widen its mode in the daemon's configuration");
+        "add the user to the socket's group, or widen its mode in the daemon's configuration",
+        kNotAllowed);
     return false;
   }
   exam.Ok("permissions",
@@ -282,7 +287,7 @@ absl::StatusOr<int> RunDoctor(const Context& context, const Arguments&) {
                       {"detail", finding.detail},
                       {"hint", finding.hint}});
     }
-    context.PrintJson({{"ok", !exam.failed()}, {"findings", list}});
+    context.PrintJson({{"ok", exam.exit_code() == kDone}, {"findings", list}});
   } else {
     for (const Finding& finding : exam.findings()) {
       context.Print(absl::StrCat(finding.level, std::string(5 - finding.level.size(), ' '),
@@ -290,7 +295,7 @@ absl::StatusOr<int> RunDoctor(const Context& context, const Arguments&) {
       if (!finding.hint.empty()) context.Print("       hint: " + finding.hint + "\n");
     }
   }
-  return exam.failed() ? kFailed : kDone;
+  return exam.exit_code();
 }
 
 }  // namespace
@@ -304,7 +309,9 @@ Command DoctorCommand() {
           "permissions, versions,\n"
           "  devices, session socket, shared host memory, a session without the socket, libcuda "
           "and CUDA IPC,\n"
-          "  admin rights, cache directory, metrics endpoint. Exit code 1 when a line says fail.",
+          "  admin rights, cache directory, metrics endpoint. When lines say fail, the exit code is "
+          "that of\n"
+          "  the first: 69 when no daemon listens, 77 when it may not be reached, else 1.",
       .examples =
           "  gemmctl doctor\n  gemmctl doctor -o json | jq '.findings[] | select(.level != "
           "\"ok\")'",

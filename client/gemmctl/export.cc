@@ -46,10 +46,10 @@ absl::StatusOr<ExportedLayer> Export(const Context& context, const ExportJob& jo
   GEMMD_ASSIGN_OR_RETURN(ExportFile file, ExportFile::Create(job.path, job.replace));
   ProgressLine line(context);
   // Whoever runs this tool may read what the system lets them read.
-  ExportedLayer exported{.module = job.module};
-  GEMMD_ASSIGN_OR_RETURN(exported.layer,
+  GEMMD_ASSIGN_OR_RETURN(CheckpointLayer layer,
                          ReadLayer(job.directory, job.module, Showing(line, "read"), {"/"}));
-  exported.digest = Digest(exported.layer.tensor);
+  const std::string digest = Digest(layer.tensor);
+  ExportedLayer exported{std::move(layer), job.module, digest};
   const auto write = job.float32 ? WriteFloat32 : WriteStandard;
   GEMMD_RETURN_IF_ERROR(write(exported, Showing(line, "written"), file));
   GEMMD_RETURN_IF_ERROR(file.Commit());

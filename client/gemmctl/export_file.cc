@@ -23,6 +23,22 @@ absl::Status Exists(const std::string& path) {
   return BadArgument(absl::StrCat("'", path, "' exists; --force replaces it"));
 }
 
+// One that was killed may have left a part of the same name.
+constexpr int kPartNames = 100;
+std::string PartName(const std::string& path, int i) {
+  return absl::StrCat(path, ".part-", getpid(), i == 0 ? "" : absl::StrCat("-", i));
+}
+
+std::string OwnLink(int descriptor) { return absl::StrCat("/proc/self/fd/", descriptor); }
+
+// A file without a name in `folder`, or -1: not every file system has such, and /proc gives it a name later.
+int OpenUnnamed(const std::filesystem::path& folder) {
+  const int descriptor = open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+  if (descriptor < 0 || access(OwnLink(descriptor).c_str(), F_OK) == 0) return descriptor;
+  close(descriptor);
+  return -1;
+}
+
 // File systems without RENAME_NOREPLACE get the check without the promise.
 absl::Status Rename(const std::string& part, const std::string& path, bool replace) {
   const unsigned flags = replace ? 0 : RENAME_NOREPLACE;
@@ -58,12 +74,11 @@ absl::StatusOr<ExportFile> ExportFile::Create(const std::string& path, bool repl
   if (std::filesystem::exists(named) && !std::filesystem::is_regular_file(named)) {
     return BadArgument(absl::StrCat("'", path, "' is no regular file; it is not replaced"));
   }
-  // One that was killed may have left a part of the same name.
-  constexpr int kNames = 100;
   std::string part;
-  int descriptor = -1;
-  for (int i = 0; descriptor < 0 && i < kNames; ++i) {
-    part = absl::StrCat(path, ".part-", getpid(), i == 0 ? "" : absl::StrCat("-", i));
+  int descriptor = OpenUnnamed(std::filesystem::absolute(path).parent_path());
+  if (descriptor >= 0) return ExportFile(path, part, replace, descriptor);
+  for (int i = 0; descriptor < 0 && i < kPartNames; ++i) {
+    part = PartName(path, i);
     descriptor = open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor < 0 && errno != EEXIST) break;
   }
@@ -74,7 +89,7 @@ absl::StatusOr<ExportFile> ExportFile::Create(const std::string& path, bool repl
 ExportFile::~ExportFile() {
   if (descriptor_ < 0) return;
   close(descriptor_);
-  unlink(part_.c_str());
+  if (!part_.empty()) unlink(part_.c_str());
 }
 
 absl::Status ExportFile::Write(const void* data, size_t size) {
@@ -82,16 +97,33 @@ absl::Status ExportFile::Write(const void* data, size_t size) {
   while (size > 0) {
     const ssize_t written = write(descriptor_, from, size);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return Refused(part_, "cannot be written");
+    if (written < 0) return Refused(path_, "cannot be written");
     from += written;
     size -= static_cast<size_t>(written);
   }
   return absl::OkStatus();
 }
 
+// The file's first name: its own when it may not replace another, since a link never does; else one from
+// which it is renamed.
+absl::Status ExportFile::NameFirst() {
+  const std::string own = OwnLink(descriptor_);
+  for (int i = 0; i < kPartNames; ++i) {
+    const std::string name = replace_ ? PartName(path_, i) : path_;
+    if (linkat(AT_FDCWD, own.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0) {
+      if (replace_) part_ = name;
+      return absl::OkStatus();
+    }
+    if (errno != EEXIST) return Refused(path_, "cannot be created");
+    if (!replace_) return Exists(path_);
+  }
+  return Refused(path_, "cannot be created");
+}
+
 absl::Status ExportFile::Commit() {
-  if (fsync(descriptor_) != 0) return Refused(part_, "cannot be written");
-  GEMMD_RETURN_IF_ERROR(Rename(part_, path_, replace_));
+  if (fsync(descriptor_) != 0) return Refused(path_, "cannot be written");
+  if (part_.empty()) GEMMD_RETURN_IF_ERROR(NameFirst());
+  if (!part_.empty()) GEMMD_RETURN_IF_ERROR(Rename(part_, path_, replace_));
   close(std::exchange(descriptor_, -1));
   SyncFolder(path_);
   return absl::OkStatus();

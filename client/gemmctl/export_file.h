@@ -1,5 +1,6 @@
-// What    A file that appears whole or not at all: the bytes go to a new file beside `path`, Commit syncs
-//         it and renames it. Without Commit nothing of it stays.
+// What    A file that appears whole or not at all: the bytes go to a new file in the folder of `path`,
+//         Commit syncs it and gives it its name. Without Commit nothing of it stays: it has no name before, where the
+//         file system can do that (O_TMPFILE). Elsewhere it is PATH.part-PID, which a killed process leaves.
 // Errors  InvalidArgument BAD_ARGUMENT: the file exists and is not to be replaced. Unavailable: the system
 //         refused; the message has the path and its words.
 // Threads One thread.
@@ -37,8 +38,10 @@ class ExportFile {
         replace_(replace),
         descriptor_(descriptor) {}
 
+  absl::Status NameFirst();
+
   std::string path_;
-  std::string part_;
+  std::string part_;  // its name until Commit; empty = it has none
   bool replace_;
   int descriptor_;
 };

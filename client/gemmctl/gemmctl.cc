@@ -20,7 +20,9 @@ std::vector<Option> GlobalOptions(bool offline = false) {
            "socket of the daemon; else $GEMMD_SOCKET, $XDG_RUNTIME_DIR/gemmd/gemmd.sock, "
            "/run/gemmd/gemmd.sock"},
           everywhere[0],
-          {"timeout", 0, "SECONDS", "10", "how long a call to the daemon may take"},
+          {"timeout", 0, "SECONDS", "10",
+           "how long a call to the daemon may take; loading a layer and computing with it only when this "
+           "is given"},
           everywhere[1]};
 }
 
@@ -29,7 +31,12 @@ constexpr char kExitCodes[] =
     "  1   the daemon answered with an error, or a comparison or check did not hold\n"
     "  2   wrong usage\n"
     "  69  no daemon listens at the address\n"
-    "  77  the daemon does not allow this to the caller\n";
+    "  77  the daemon, or the mode of its socket, does not allow this to the caller\n";
+
+constexpr char kOfflineExitCodes[] =
+    "  0   done\n"
+    "  1   it failed, or the checkpoint has problems\n"
+    "  2   wrong usage\n";
 
 std::string ToolHelp() {
   std::string text =
@@ -53,7 +60,7 @@ std::string CommandHelp(const Command& command) {
                       command.synopsis.empty() ? "" : " ", command.synopsis, "\n\nDESCRIPTION\n",
                       command.description, "\n\nOPTIONS\n", OptionsHelp(command.options),
                       OptionsHelp(GlobalOptions(command.offline)), "\nEXAMPLES\n", command.examples,
-                      "\n\nEXIT CODES\n", kExitCodes);
+                      "\n\nEXIT CODES\n", command.offline ? kOfflineExitCodes : kExitCodes);
 }
 
 bool TakesValue(const std::string& word) {
@@ -90,6 +97,7 @@ absl::StatusOr<Context> MakeContext(const Arguments& arguments, std::FILE* out, 
   context.json = output == "json";
   GEMMD_ASSIGN_OR_RETURN(const double seconds, arguments.Number("timeout", 0.001, 86400));
   context.timeout = absl::Seconds(seconds);
+  if (arguments.Given("timeout")) context.long_timeout = context.timeout;
   context.progress_bar = isatty(fileno(err)) == 1;
   return context;
 }
@@ -118,14 +126,18 @@ absl::StatusOr<client::Session> Context::OpenSession(const std::string& name) co
   client::SessionOptions options;
   options.address = socket;
   options.name = name;
+  options.attempt_timeout = timeout;
+  options.call_timeout = timeout;
+  options.load_timeout = long_timeout.value_or(options.load_timeout);
   return client::Session::Open(options);
 }
 
 std::vector<Command> Commands() {
   return {StatusCommand(),   DevicesCommand(), LayersCommand(),  SessionsCommand(),
           RegisterCommand(), RunCommand(),     BenchCommand(),   ExplainCommand(),
-          PrewarmCommand(),  CacheCommand(),   InspectCommand(), ExportCommand(),
-          MetricsCommand(),  DoctorCommand(),  ConfigCommand(),  DrainCommand()};
+          PrewarmCommand(),  TuneCommand(),    CacheCommand(),   InspectCommand(),
+          ExportCommand(),   MetricsCommand(), DoctorCommand(),  ConfigCommand(),
+          DrainCommand()};
 }
 
 int ExitCode(const absl::Status& status) {

@@ -1,14 +1,13 @@
 #include "client/gemmctl/matrix_file.h"
 
 #include <cstring>
-#include <fstream>
-#include <sstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "client/gemmctl/bounded_file.h"
 #include "client/gemmctl/numbers.h"
 #include "kernels/base/status.h"
 #include "nlohmann/json.hpp"
@@ -20,14 +19,8 @@ absl::Status Bad(const std::string& path, absl::string_view fault) {
   return Error(absl::StatusCode::kInvalidArgument, "BAD_FILE", absl::StrCat(path, ": ", fault));
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file)
-    return Error(absl::StatusCode::kNotFound, "BAD_FILE", absl::StrCat(path, ": cannot be read"));
-  std::ostringstream content;
-  content << file.rdbuf();
-  return std::move(content).str();
-}
+// As the format's own library: a longer header is a damaged one.
+constexpr uint64_t kMostHeaderBytes = 100'000'000;
 
 // Product of the extents, or -1 when it is negative or absurd.
 int64_t Count(const std::vector<int64_t>& shape) {
@@ -88,16 +81,20 @@ std::string HeaderField(const std::string& header, const std::string& key, const
 }  // namespace
 
 absl::StatusOr<Array> ReadNpy(const std::string& path) {
-  GEMMD_ASSIGN_OR_RETURN(const std::string file, ReadFile(path));
-  if (file.size() < 12 || file.compare(0, 6, "\x93NUMPY") != 0) return Bad(path, "is no .npy file");
-  const size_t length_bytes = file[6] == 1 ? 2 : 4;
+  GEMMD_ASSIGN_OR_RETURN(const BoundedFile file, BoundedFile::Open(path));
+  if (file.size() < 12) return Bad(path, "is no .npy file");
+  GEMMD_ASSIGN_OR_RETURN(const std::string start, file.Read(0, 12));
+  if (start.compare(0, 6, "\x93NUMPY") != 0) return Bad(path, "is no .npy file");
+  const size_t length_bytes = start[6] == 1 ? 2 : 4;
   size_t header_bytes = 0;
   for (size_t i = 0; i < length_bytes; ++i) {
-    header_bytes |= static_cast<size_t>(static_cast<uint8_t>(file[8 + i])) << (8 * i);
+    header_bytes |= static_cast<size_t>(static_cast<uint8_t>(start[8 + i])) << (8 * i);
   }
   const size_t data_at = 8 + length_bytes + header_bytes;
-  if (data_at > file.size()) return Bad(path, "the header is longer than the file");
-  const std::string header = file.substr(8 + length_bytes, header_bytes);
+  if (header_bytes > kMostHeaderBytes || data_at > file.size()) {
+    return Bad(path, "the header is longer than the file");
+  }
+  GEMMD_ASSIGN_OR_RETURN(const std::string header, file.Read(8 + length_bytes, header_bytes));
   if (HeaderField(header, "fortran_order", ",}") != "False") return Bad(path, "is not in C order");
   const std::string name = HeaderField(header, "descr", "'");
   const ElementType* type = FindType(kNpyTypes, name);
@@ -107,19 +104,21 @@ absl::StatusOr<Array> ReadNpy(const std::string& path) {
     int64_t extent = 0;
     if (absl::SimpleAtoi(part, &extent)) shape.push_back(extent);
   }
-  return MakeArray(path, type->dtype, type->bytes, std::move(shape),
-                   absl::string_view(file).substr(data_at));
+  GEMMD_ASSIGN_OR_RETURN(const std::string data, file.Read(data_at, file.size() - data_at));
+  return MakeArray(path, type->dtype, type->bytes, std::move(shape), data);
 }
 
 absl::StatusOr<Array> ReadSafetensors(const std::string& path, const std::string& key) {
-  GEMMD_ASSIGN_OR_RETURN(const std::string file, ReadFile(path));
+  GEMMD_ASSIGN_OR_RETURN(const BoundedFile file, BoundedFile::Open(path));
   uint64_t header_bytes = 0;
   if (file.size() < sizeof(header_bytes)) return Bad(path, "is shorter than its header length");
-  std::memcpy(&header_bytes, file.data(), sizeof(header_bytes));
-  if (header_bytes > file.size() - 8) return Bad(path, "the header is longer than the file");
-  const auto header =
-      nlohmann::json::parse(file.begin() + 8, file.begin() + 8 + header_bytes, nullptr,
-                            /*allow_exceptions=*/false);
+  GEMMD_ASSIGN_OR_RETURN(const std::string start, file.Read(0, sizeof(header_bytes)));
+  std::memcpy(&header_bytes, start.data(), sizeof(header_bytes));
+  if (header_bytes > kMostHeaderBytes || header_bytes > file.size() - 8) {
+    return Bad(path, "the header is longer than the file");
+  }
+  GEMMD_ASSIGN_OR_RETURN(const std::string text, file.Read(8, header_bytes));
+  const auto header = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!header.is_object() || !header.contains(key)) {
     return Error(absl::StatusCode::kNotFound, "BAD_FILE",
                  absl::StrCat(path, ": holds no tensor ", key));
@@ -141,11 +140,11 @@ absl::StatusOr<Array> ReadSafetensors(const std::string& path, const std::string
   };
   const uint64_t begin = number(entry["data_offsets"][0]);
   const uint64_t end = number(entry["data_offsets"][1]);
-  const absl::string_view data = absl::string_view(file).substr(8 + header_bytes);
-  if (begin > end || end > data.size())
+  const uint64_t data_bytes = file.size() - 8 - header_bytes;
+  if (begin > end || end > data_bytes)
     return Bad(path, absl::StrCat(key, ": data leave the file"));
-  return MakeArray(absl::StrCat(path, ":", key), type->dtype, type->bytes, std::move(shape),
-                   data.substr(begin, end - begin));
+  GEMMD_ASSIGN_OR_RETURN(const std::string data, file.Read(8 + header_bytes + begin, end - begin));
+  return MakeArray(absl::StrCat(path, ":", key), type->dtype, type->bytes, std::move(shape), data);
 }
 
 absl::StatusOr<Array> ReadArray(const std::string& source) {
@@ -159,22 +158,21 @@ absl::StatusOr<Array> ReadArray(const std::string& source) {
                absl::StrCat("'", source, "' is neither FILE.npy nor FILE.safetensors:KEY"));
 }
 
-absl::Status WriteNpy(const std::string& path, const Array& array) {
+absl::Status WriteNpy(const Array& array, ExportFile& file) {
   std::string header =
       absl::StrCat("{'descr': '<f4', 'fortran_order': False, 'shape': (",
                    absl::StrJoin(array.shape, ", "), array.shape.size() == 1 ? "," : "", "), }");
   // Data start at a multiple of 64; the header ends with a newline.
   header.append((64 - (10 + header.size() + 1) % 64) % 64, ' ');
   header += '\n';
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << "\x93NUMPY" << '\x01' << '\0' << static_cast<char>(header.size() & 255)
-       << static_cast<char>(header.size() >> 8) << header;
+  std::string start = "\x93NUMPY";
+  start += {'\x01', '\0', static_cast<char>(header.size() & 255),
+            static_cast<char>(header.size() >> 8)};
+  start += header;
+  GEMMD_RETURN_IF_ERROR(file.Write(start.data(), start.size()));
   GEMMD_ASSIGN_OR_RETURN(const Bytes bytes, Encode(v1::DATA_TYPE_FLOAT32, array.values));
-  file.write(reinterpret_cast<const char*>(bytes.data()),
-             static_cast<std::streamsize>(bytes.size()));
-  file.flush();
-  if (!file) return absl::UnavailableError(absl::StrCat(path, ": cannot be written"));
-  return absl::OkStatus();
+  GEMMD_RETURN_IF_ERROR(file.Write(bytes.data(), bytes.size()));
+  return file.Commit();
 }
 
 }  // namespace gemmd::gemmctl

@@ -1,11 +1,13 @@
 // What    status, devices, layers, sessions, config, metrics, drain: one admin call and its table
 //         each.
+#include <optional>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "client/gemmctl/command.h"
+#include "client/gemmctl/daemon_process.h"
 #include "client/gemmctl/format_text.h"
 #include "client/gemmctl/proto_json.h"
 #include "client/gemmctl/table.h"
@@ -138,22 +140,32 @@ absl::StatusOr<int> RunMetrics(const Context& context, const Arguments&) {
   return kDone;
 }
 
-// Returns once nothing answers at the address any more.
+// Whether the daemon with that boot id does not answer any more.
+bool IsGone(const client::Admin& admin, uint64_t boot_id) {
+  const absl::StatusOr<v1::HelloResponse> hello = admin.Greet();
+  return !hello.ok() || hello->boot_id() != boot_id;
+}
+
+// Returns once the process has ended, so that another daemon can take its place; where the process cannot
+// be seen from here, once it does not answer.
 absl::StatusOr<int> WaitForExit(const Context& context, const client::Admin& admin,
+                                const std::optional<DaemonProcess>& process, uint64_t boot_id,
                                 absl::Time until) {
-  while (absl::Now() < until) {
-    if (!admin.Greet().ok()) {
-      if (!context.json) context.Print("stopped\n");
-      return kDone;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  bool stopped = process.has_value() && process->Ended(until);
+  while (!process.has_value() && !stopped && absl::Now() < until) {
+    stopped = IsGone(admin, boot_id);
+    if (!stopped) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-  return absl::DeadlineExceededError("the daemon still answers; see its log");
+  if (!stopped) return absl::DeadlineExceededError("the daemon has not ended; see its log");
+  if (!context.json) context.Print("stopped\n");
+  return kDone;
 }
 
 absl::StatusOr<int> RunDrain(const Context& context, const Arguments& arguments) {
   GEMMD_ASSIGN_OR_RETURN(const int64_t seconds, arguments.Integer("deadline", 0, 3600));
   GEMMD_ASSIGN_OR_RETURN(const client::Admin admin, context.OpenAdmin());
+  GEMMD_ASSIGN_OR_RETURN(const v1::HelloResponse hello, admin.Greet());
+  const std::optional<DaemonProcess> process = DaemonProcess::ListeningAt(admin.address().path);
   GEMMD_RETURN_IF_ERROR(admin.Drain(absl::Seconds(seconds)));
   if (context.json) {
     context.PrintJson(nlohmann::ordered_json{{"draining", true}});
@@ -161,7 +173,7 @@ absl::StatusOr<int> RunDrain(const Context& context, const Arguments& arguments)
     context.Print("draining\n");
   }
   if (!arguments.Has("wait")) return kDone;
-  return WaitForExit(context, admin,
+  return WaitForExit(context, admin, process, hello.boot_id(),
                      absl::Now() + absl::Seconds(seconds == 0 ? 120 : seconds + 10));
 }
 
@@ -234,7 +246,8 @@ Command DrainCommand() {
               "daemon exits.",
           .options = {{"deadline", 0, "SECONDS", "0",
                        "how long work may take, up to 3600; 0 = the daemon's own setting"},
-                      {"wait", 0, "", "", "return when the daemon has stopped"}},
+                      {"wait", 0, "", "",
+                       "return when the daemon's process has ended: its lock is free, its memory too"}},
           .examples = "  gemmctl drain --wait",
           .run = RunDrain};
 }

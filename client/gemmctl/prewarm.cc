@@ -1,14 +1,13 @@
-#include <google/protobuf/util/json_util.h>
-
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
+#include <optional>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/gemmctl/command.h"
+#include "client/gemmctl/export_file.h"
+#include "client/gemmctl/manifest.h"
 #include "client/gemmctl/proto_json.h"
 #include "kernels/base/status.h"
 
@@ -28,33 +27,6 @@ const char* OutcomeText(v1::PrewarmOutcome outcome) {
     default:
       return "unknown";
   }
-}
-
-// A manifest is a PrewarmRequest as JSON: shapes and architectures.
-absl::Status ReadManifest(const std::string& path, v1::PrewarmRequest& request) {
-  std::ifstream file(path);
-  if (!file) return BadArgument(absl::StrCat("--manifest '", path, "' cannot be read"));
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  v1::PrewarmRequest manifest;
-  const auto parsed = google::protobuf::util::JsonStringToMessage(text, &manifest);
-  if (!parsed.ok()) {
-    return BadArgument(absl::StrCat("--manifest '", path, "': ", parsed.message().ToString()));
-  }
-  request.MergeFrom(manifest);
-  return absl::OkStatus();
-}
-
-absl::Status WriteManifest(const std::string& path, const v1::PrewarmRequest& manifest) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.add_whitespace = true;
-  std::string text;
-  if (!google::protobuf::util::MessageToJsonString(manifest, &text, options).ok()) {
-    return absl::InternalError("the manifest does not print");
-  }
-  std::ofstream file(path, std::ios::trunc);
-  file << text << std::flush;
-  if (!file) return absl::UnavailableError(absl::StrCat("cannot write ", path));
-  return absl::OkStatus();
 }
 
 // "1-64,256": ranges and single numbers of rows.
@@ -136,13 +108,20 @@ class Report {
     context_.Print(text + "\n");
   }
 
-  int Count(v1::PrewarmOutcome outcome) const {
-    const auto found = counts_.find(outcome);
-    return found == counts_.end() ? 0 : found->second;
+  bool did_anything() const { return !counts_.empty(); }
+  // No kernel failed, and where there were layers, there is one for them.
+  bool IsGood() const {
+    const int usable = Count(v1::PREWARM_OUTCOME_COMPILED) + Count(v1::PREWARM_OUTCOME_CACHED);
+    return Count(v1::PREWARM_OUTCOME_FAILED) == 0 && (usable > 0 || counts_.empty());
   }
   const v1::PrewarmRequest& manifest() const { return manifest_; }
 
  private:
+  int Count(v1::PrewarmOutcome outcome) const {
+    const auto found = counts_.find(outcome);
+    return found == counts_.end() ? 0 : found->second;
+  }
+
   void Print(const v1::PrewarmProgress& step) const {
     std::fprintf(context_.err, "[%u/%u] %-9s %-8s %s", step.done(), step.total(),
                  OutcomeText(step.outcome()), Printable(step.architecture()).c_str(),
@@ -164,17 +143,27 @@ class Report {
 
 absl::StatusOr<int> RunPrewarm(const Context& context, const Arguments& arguments) {
   GEMMD_ASSIGN_OR_RETURN(const v1::PrewarmRequest request, MakeRequest(arguments));
+  std::optional<ExportFile> saved;  // refused before anything is compiled
+  if (arguments.Has("save")) {
+    GEMMD_ASSIGN_OR_RETURN(ExportFile file,
+                           ExportFile::Create(arguments.Text("save"), arguments.Has("force")));
+    saved.emplace(std::move(file));
+  }
   GEMMD_ASSIGN_OR_RETURN(const client::Admin admin, context.OpenAdmin());
   Report report(context);
   GEMMD_RETURN_IF_ERROR(admin.Prewarm(
       request, [&report](const v1::PrewarmProgress& progress) { report.Take(progress); }));
-  if (!arguments.Text("save").empty()) {
+  if (saved.has_value()) {
     v1::PrewarmRequest manifest = report.manifest();
     *manifest.mutable_rows() = request.rows();
-    GEMMD_RETURN_IF_ERROR(WriteManifest(arguments.Text("save"), manifest));
+    GEMMD_RETURN_IF_ERROR(WriteManifest(manifest, *saved));
   }
   report.Summarize();
-  return report.Count(v1::PREWARM_OUTCOME_FAILED) == 0 ? kDone : kFailed;
+  if (!report.did_anything() && !arguments.Has("running")) {
+    return absl::FailedPreconditionError(
+        "nothing to compile: no layer was given, and the daemon holds none");
+  }
+  return report.IsGood() ? kDone : kFailed;
 }
 
 }  // namespace
@@ -192,7 +181,9 @@ Command PrewarmCommand() {
           "  A manifest is JSON: {\"shapes\": [{\"spec\": QuantSpec, \"experts\", \"n\", \"k\"}],\n"
           "  \"architectures\": [...], \"rows\": [{\"first\", \"last\"}]}; --save writes one. "
           "Progress goes to\n"
-          "  stderr.",
+          "  stderr. Exit code 1 when a kernel does not compile, when no kernel exists for what was "
+          "asked (an\n"
+          "  architecture that gemmd does not know), and when there is no layer, but with --running.",
       .options =
           {{"arch", 0, "LIST", "",
             "architectures, comma separated, such as sm_90a; else the manifest's, else "
@@ -201,7 +192,8 @@ Command PrewarmCommand() {
             "only kernels for requests of so many tokens, such as 1-64,256; else of any number"},
            {"manifest", 0, "FILE", "", "layers that --save wrote, or a list by hand"},
            {"running", 0, "", "", "also the layers that the daemon holds now"},
-           {"save", 0, "FILE", "", "write the layers as a manifest"}},
+           {"save", 0, "FILE", "", "write the layers as a manifest"},
+           {"force", 0, "", "", "replace the file of --save when it exists"}},
       .examples =
           "  gemmctl prewarm /models/llama --arch sm_90a,sm_80 --save llama.json\n"
           "  gemmctl prewarm /models/llama --m 1-64\n"

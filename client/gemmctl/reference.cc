@@ -38,6 +38,14 @@ NumberFormat ElementOf(const std::string& name) {
   return name == "e5m2" ? kFloat8E5M2 : kInt8;
 }
 
+// Of column i of a row, in double precision.
+double ElementValue(const QuantizedRow& row, const ActivationScaling& scaling, int64_t k, int64_t i) {
+  const auto column = static_cast<size_t>(i);
+  const auto group = static_cast<size_t>(i / (scaling.group > 0 ? scaling.group : k));
+  const double zero = row.zero_points.empty() ? 0 : double{row.zero_points[group]};
+  return (double{row.elements[column]} - zero) * row.scales[group];
+}
+
 bool SameSpecial(double got, double want) {
   return (std::isnan(got) && std::isnan(want)) || got == want;
 }
@@ -71,25 +79,29 @@ std::vector<double> ReferenceMoe(const MoeReference& moe, int64_t m, absl::Span<
   return y;
 }
 
-absl::StatusOr<std::vector<double>> OperandOf(const v1::QuantSpec& spec,
-                                              const v1::ExecutionReport& report, int64_t k,
-                                              const std::vector<double>& x) {
+bool NeedsStaticScale(const v1::QuantSpec& spec, const v1::ExecutionReport& report) {
+  return report.activation_used().bits() == 8 &&
+         spec.activation_scale() == v1::ACTIVATION_SCALE_KIND_STATIC_TENSOR;
+}
+
+absl::StatusOr<std::vector<double>> OperandOf(
+    const v1::QuantSpec& spec, const v1::ExecutionReport& report, int64_t k,
+    const std::vector<double>& x, const std::optional<ActivationScaling>& static_scale) {
   if (report.activation_used().bits() != 8 || k == 0) return x;
-  if (spec.activation_scale() == v1::ACTIVATION_SCALE_KIND_STATIC_TENSOR) {
-    return absl::FailedPreconditionError("x was quantized with the layer's static scale");
-  }
   ActivationScaling scaling;
   scaling.element = ElementOf(FormatText(report.activation_used(), ""));
   scaling.group = static_cast<int64_t>(spec.activation_group());
-  const int64_t group = scaling.group > 0 ? scaling.group : k;
+  if (NeedsStaticScale(spec, report)) {
+    if (!static_scale.has_value()) {
+      return absl::FailedPreconditionError("x was quantized with the layer's static scale");
+    }
+    scaling = *static_scale;
+  }
   std::vector<double> operand;
   operand.reserve(x.size());
   for (auto row = x.begin(); row != x.end(); row += k) {
     const QuantizedRow quantized = QuantizeActivations(std::vector<float>(row, row + k), scaling);
-    for (int64_t i = 0; i < k; ++i) {
-      operand.push_back(double{quantized.elements[static_cast<size_t>(i)]} *
-                        quantized.scales[static_cast<size_t>(i / group)]);
-    }
+    for (int64_t i = 0; i < k; ++i) operand.push_back(ElementValue(quantized, scaling, k, i));
   }
   return operand;
 }

@@ -6,11 +6,13 @@
 #define GEMMD_CLIENT_GEMMCTL_REFERENCE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/quant/activations.h"
 #include "gemmd/v1/types.pb.h"
 
 namespace gemmd::gemmctl {
@@ -27,11 +29,14 @@ struct DenseWeights {
 std::vector<double> ReferenceGemm(const DenseWeights& layer, int64_t m, absl::Span<const double> x);
 
 // x [M, K] of 16 or 32 bits as the product took it, whose reply is `report`: codes times scales where it
-// quantized x with a scale per row or per group (core/quant/activations.h), else x itself. Static scales
-// lie in the layer, which its description leaves out: FailedPrecondition.
-absl::StatusOr<std::vector<double>> OperandOf(const v1::QuantSpec& spec,
-                                              const v1::ExecutionReport& report, int64_t k,
-                                              const std::vector<double>& x);
+// quantized x (core/quant/activations.h), else x itself. A static scale lies in the layer, and its
+// description leaves it out: `static_scale`, or FailedPrecondition.
+absl::StatusOr<std::vector<double>> OperandOf(
+    const v1::QuantSpec& spec, const v1::ExecutionReport& report, int64_t k,
+    const std::vector<double>& x, const std::optional<ActivationScaling>& static_scale = {});
+
+// Whether OperandOf needs `static_scale`.
+bool NeedsStaticScale(const v1::QuantSpec& spec, const v1::ExecutionReport& report);
 
 // gpt-oss block: rows of gate_up alternate gate, up; activation SWIGLU_CLAMPED. Ids outside [0, E)
 // add nothing.

@@ -9,6 +9,7 @@
 #include "client/gemmctl/format_text.h"
 #include "client/gemmctl/layer_source.h"
 #include "client/gemmctl/proto_json.h"
+#include "client/gemmctl/register_model.h"
 #include "client/gemmctl/slice_options.h"
 #include "client/gemmctl/table.h"
 #include "kernels/base/status.h"
@@ -78,10 +79,32 @@ sigset_t BlockSignals() {
   return signals;
 }
 
+// Until Ctrl-C or SIGTERM. Unavailable NOT_RUNNING: the daemon ended first, and what it held is gone.
+absl::Status WaitFor(const Context& context, const client::Session& session, const sigset_t& signals,
+                     const char* what) {
+  constexpr timespec kBetweenLooks{.tv_sec = 0, .tv_nsec = 200'000'000};
+  std::fprintf(context.err, "holding the %s; Ctrl-C releases %s\n", what,
+               what == std::string("layer") ? "it" : "them");
+  std::fflush(context.out);
+  while (sigtimedwait(&signals, nullptr, &kBetweenLooks) < 0) {
+    if (session.connected()) continue;
+    return Error(absl::StatusCode::kUnavailable, "NOT_RUNNING",
+                 absl::StrCat("the daemon ended the session; the ", what,
+                              what == std::string("layer") ? " is" : " are", " not held any more"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int> RunRegister(const Context& context, const Arguments& arguments) {
   const bool hold = arguments.Has("hold") || arguments.Has("keep");
   sigset_t signals;
   if (hold) signals = BlockSignals();
+  if (arguments.Has("all")) {
+    GEMMD_ASSIGN_OR_RETURN(client::Session session, context.OpenSession("gemmctl register"));
+    GEMMD_ASSIGN_OR_RETURN(const client::Model model, RegisterAll(context, arguments, session));
+    if (hold) GEMMD_RETURN_IF_ERROR(WaitFor(context, session, signals, "layers"));
+    return model.failures.empty() ? kDone : kFailed;
+  }
   GEMMD_ASSIGN_OR_RETURN(const v1::LayerSlice slice, SliceOf(arguments));
   GEMMD_ASSIGN_OR_RETURN(client::Session session, context.OpenSession("gemmctl register"));
   GEMMD_ASSIGN_OR_RETURN(LayerSource source, FindSource(arguments, session));
@@ -93,11 +116,7 @@ absl::StatusOr<int> RunRegister(const Context& context, const Arguments& argumen
   } else {
     context.Print(InfoText(layer.info()));
   }
-  if (!hold) return kDone;
-  std::fprintf(context.err, "holding the layer; Ctrl-C releases it\n");
-  std::fflush(context.out);
-  int received = 0;
-  sigwait(&signals, &received);
+  if (hold) GEMMD_RETURN_IF_ERROR(WaitFor(context, session, signals, "layer"));
   return kDone;
 }
 
@@ -115,18 +134,24 @@ absl::StatusOr<int> RunExplain(const Context& context, const Arguments& argument
     return kDone;
   }
   context.Print(absl::StrCat(layer.info().name(), " on ", source.device_text, "\n\n"));
-  Table table({"M", "KERNEL", "ACTIVATIONS", "WHY"});
+  Table table({"M", "KERNEL", "ROWS", "CHOSEN BY", "ACTIVATIONS", "WHY"});
   for (const v1::KernelChoice& choice : response.choices()) {
-    table.Add({absl::StrCat(choice.m()), choice.kernel(),
+    const auto field = [&choice](const char* name) {
+      const auto found = choice.config().find(name);
+      return found == choice.config().end() ? std::string("-") : found->second;
+    };
+    table.Add({absl::StrCat(choice.m()), choice.kernel(), field("rows"), field("chosen_by"),
                FormatText(choice.activation_used(), "none"),
                choice.reason().empty() ? "-" : choice.reason()});
   }
   context.Print(table.Text());
+  std::map<std::string, std::string> before;  // said once for neighbours that share it
   for (const v1::KernelChoice& choice : response.choices()) {
-    if (choice.config().empty()) continue;
+    const std::map<std::string, std::string> sorted(choice.config().begin(), choice.config().end());
+    if (sorted == before) continue;
+    before = sorted;
     context.Print(absl::StrCat("\nM = ", choice.m(), "\n"));
     Table fields({"", ""});
-    const std::map<std::string, std::string> sorted(choice.config().begin(), choice.config().end());
     for (const auto& [name, value] : sorted) fields.Add({"  " + name, value});
     context.Print(fields.Text());
   }
@@ -138,12 +163,14 @@ absl::StatusOr<int> RunExplain(const Context& context, const Arguments& argument
 Command RegisterCommand() {
   std::vector<Option> options = LayerOptions();
   for (Option& option : SliceOptions()) options.push_back(std::move(option));
-  options.push_back({"hold", 0, "", "", "keep the layer until Ctrl-C or SIGTERM"});
+  for (Option& option : ModelOptions()) options.push_back(std::move(option));
+  options.push_back({"hold", 0, "", "",
+                     "keep the layer until Ctrl-C or SIGTERM; exit 69 when the daemon ends first"});
   options.push_back({"keep", 0, "", "", "the same as --hold"});
   return {
       .name = "register",
-      .synopsis = "PATH MODULE",
-      .summary = "load a layer of a checkpoint and describe it",
+      .synopsis = "PATH MODULE | PATH --all",
+      .summary = "load a layer of a checkpoint, or all of them, and describe it",
       .description =
           "  PATH is a folder below one of the daemon's checkpoint roots, with config.json and\n"
           "  model.safetensors (or its index). The daemon reads and packs the module; progress "
@@ -153,30 +180,45 @@ Command RegisterCommand() {
           "  released again, with --hold other clients find it loaded. With --rows, --columns and "
           "--experts\n"
           "  only that part of the module is loaded, as one rank of tensor or expert parallelism "
-          "does.",
+          "does.\n"
+          "\n"
+          "  With --all every quantized module is loaded, those of --modules without those of "
+          "--exclude; a\n"
+          "  module that cannot be read fails the command, and nothing stays loaded. With "
+          "--keep-going the\n"
+          "  others are loaded, the failures listed, and the exit status is 1. --tp cuts modules along "
+          "N or K\n"
+          "  by their names, --experts stacks of experts.",
       .options = options,
       .examples =
           "  gemmctl register /models/llama model.layers.0.mlp.down_proj\n"
           "  gemmctl register /models/llama model.layers.0.mlp.down_proj --device cpu --hold\n"
           "  gemmctl register /models/llama model.layers.0.mlp.down_proj --columns 1/4\n"
           "  gemmctl register /models/llama model.layers.0.self_attn.qkv_proj --rows 3/8 "
-          "--row-parts 4096,1024x2,1024x2",
+          "--row-parts 4096,1024x2,1024x2\n"
+          "  gemmctl register /models/llama --all --fuse --tp 0/4 --hold\n"
+          "  gemmctl register /models/llama --all --modules 'model.layers.0.*' --keep-going -o json",
       .most_positional = 2,
       .run = RunRegister};
 }
 
 Command ExplainCommand() {
   std::vector<Option> options = LayerOptions();
-  options.push_back({"m", 0, "LIST", "1,16,256,4096", "numbers of tokens, comma separated"});
+  options.push_back({"m", 0, "LIST", "1,8,16,32,64,128,256,512,1024,2048,4096",
+                     "numbers of tokens, comma separated"});
   return {.name = "explain",
           .synopsis = "PATH MODULE",
           .summary = "which kernel serves a layer at each M, and why",
           .description =
-              "  Registers the layer for the time of the command. ACTIVATIONS is the type the "
+              "  Registers the layer for the time of the command. ROWS are the numbers of tokens "
+              "that the same\n"
+              "  kernel serves; CHOSEN BY says whether it was measured ('gemmctl tune') and its time, "
+              "or what the\n"
+              "  model expects; '-' is the generic kernel. ACTIVATIONS is the type the "
               "multiplication\n"
               "  takes; WHY says why it differs from what the layer asks for. The fields of the "
               "rendered\n"
-              "  configuration follow.",
+              "  configuration follow, once for numbers of tokens that share them.",
           .options = options,
           .examples =
               "  gemmctl explain /models/llama model.layers.0.mlp.down_proj --m 1,64\n"

@@ -4,9 +4,11 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/gemmctl/command.h"
+#include "client/gemmctl/export_file.h"
 #include "client/gemmctl/layer_source.h"
 #include "client/gemmctl/matrix_file.h"
 #include "client/gemmctl/numbers.h"
@@ -14,6 +16,7 @@
 #include "client/gemmctl/reference.h"
 #include "client/gemmctl/table.h"
 #include "client/gemmctl/workspace.h"
+#include "core/checkpoint/checkpoint.h"
 #include "kernels/base/status.h"
 
 namespace gemmd::gemmctl {
@@ -26,6 +29,8 @@ struct Problem {
   int64_t n = 0;
   int64_t k = 0;
   std::vector<double> x;  // as rounded to dtype
+  bool batch_invariant = false;
+  uint64_t numerics = 0;
 };
 
 struct Outcome {
@@ -76,18 +81,20 @@ absl::Status FillX(const Arguments& arguments, Input input, Problem* problem) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Outcome> RunOn(client::Session& session, const client::Layer& layer,
+absl::StatusOr<Outcome> RunOn(const Context& context, client::Session& session, const client::Layer& layer,
                               const Problem& problem, const std::string& device,
                               const std::string& memory, v1::DataType y_type) {
   const uint64_t bytes =
       PlacedBytes(problem.dtype, problem.m, problem.k) + PlacedBytes(y_type, problem.m, problem.n);
   GEMMD_ASSIGN_OR_RETURN(Workspace workspace, Workspace::Create(session, device, memory, bytes));
-  client::Gemm gemm{.layer = &layer};
+  client::Gemm gemm{.layer = &layer, .batch_invariant = problem.batch_invariant};
+  if (device == problem.source.device) gemm.numerics = problem.numerics;  // the reference has its own
   GEMMD_ASSIGN_OR_RETURN(gemm.x, workspace.Put(problem.dtype, problem.m, problem.k, problem.x));
   GEMMD_ASSIGN_OR_RETURN(gemm.y, workspace.Place(y_type, problem.m, problem.n));
   Outcome outcome;
   outcome.memory = workspace.kind();
-  GEMMD_ASSIGN_OR_RETURN(outcome.response, session.Run(gemm, absl::Now() + absl::Minutes(10)));
+  const absl::Time deadline = absl::Now() + context.long_timeout.value_or(absl::Minutes(10));
+  GEMMD_ASSIGN_OR_RETURN(outcome.response, session.Run(gemm, deadline));
   GEMMD_ASSIGN_OR_RETURN(outcome.y, workspace.Get(gemm.y));
   return outcome;
 }
@@ -100,6 +107,16 @@ struct Reference {
 
 // What quantizing x to 8 bits may cost; 3 % with e4m3.
 constexpr double kQuantizationError = 0.1;
+
+// Lies in the checkpoint only; whoever runs this tool may read what the system lets them read.
+absl::StatusOr<ActivationScaling> StaticScale(const LayerSource& source) {
+  const absl::StatusOr<CheckpointLayer> layer =
+      ReadLayer(source.path, source.module, nullptr, {"/"});
+  if (!layer.ok()) {
+    return Annotate(layer.status(), "--expected needs the layer's static activation scale");
+  }
+  return ScalingOf(layer->tensor);
+}
 
 // With --expected from dequantized weights, here, in double precision; else the same request with
 // float32 output on the daemon's CPU device, which computes exactly. `outcome` tells what the product
@@ -114,16 +131,21 @@ absl::StatusOr<Reference> MakeReference(const Context& context, const Arguments&
           absl::StrCat("--expected is not [N, K] = [", problem.n, ", ", problem.k, "]"));
     }
     const DenseWeights dense{.n = problem.n, .k = problem.k, .weights = std::move(weights.values)};
+    std::optional<ActivationScaling> static_scale;
+    if (NeedsStaticScale(judged.info().spec(), outcome.response.report())) {
+      GEMMD_ASSIGN_OR_RETURN(static_scale, StaticScale(problem.source));
+    }
     GEMMD_ASSIGN_OR_RETURN(const std::vector<double> operand,
                            OperandOf(judged.info().spec(), outcome.response.report(), problem.k,
-                                     problem.x));
+                                     problem.x, static_scale));
     return Reference{ReferenceGemm(dense, problem.m, operand),
                      "weights of --expected, double precision"};
   }
   GEMMD_ASSIGN_OR_RETURN(const client::Layer layer,
                          RegisterWithProgress(context, session, problem.source, "cpu"));
   GEMMD_ASSIGN_OR_RETURN(Outcome exact,
-                         RunOn(session, layer, problem, "cpu", "daemon", v1::DATA_TYPE_FLOAT32));
+                         RunOn(context, session, layer, problem, "cpu", "daemon",
+                               v1::DATA_TYPE_FLOAT32));
   Reference reference{std::move(exact.y), "CPU device of the daemon, exact, float32 output"};
   const uint32_t used = outcome.response.report().activation_used().bits();
   const uint32_t exact_used = exact.response.report().activation_used().bits();
@@ -132,6 +154,13 @@ absl::StatusOr<Reference> MakeReference(const Context& context, const Arguments&
     reference.least_bound = kQuantizationError;
   }
   return reference;
+}
+
+// "0123456789abcdef; ready beside them: fedcba9876543210".
+std::string NumericsText(const v1::ExecutionReport& report) {
+  const auto hex = [](uint64_t id) { return absl::StrCat(absl::Hex(id, absl::kZeroPad16)); };
+  if (report.armed_numerics() == 0) return hex(report.numerics());
+  return absl::StrCat(hex(report.numerics()), "; ready beside them: ", hex(report.armed_numerics()));
 }
 
 void PrintReport(const Context& context, const Problem& problem, const Outcome& outcome,
@@ -162,6 +191,9 @@ void PrintReport(const Context& context, const Problem& problem, const Outcome& 
   table.Add({"M x N x K", absl::StrCat(problem.m, " x ", problem.n, " x ", problem.k, ", ",
                                        DataTypeName(problem.dtype), ", memory ", outcome.memory)});
   table.Add({"kernel", report.kernel()});
+  if (problem.batch_invariant && report.numerics() != 0) {
+    table.Add({"numerics", NumericsText(report)});
+  }
   if (!report.reason().empty()) table.Add({"note", report.reason()});
   table.Add({"in the daemon", absl::StrCat(MicrosecondsText(report.queue_us()), " queued, ",
                                            MicrosecondsText(report.execute_us()), " executing")});
@@ -172,6 +204,16 @@ void PrintReport(const Context& context, const Problem& problem, const Outcome& 
   context.Print(table.Text());
 }
 
+absl::Status SetInvariance(const Arguments& arguments, Problem* problem) {
+  problem->batch_invariant = arguments.Has("batch-invariant") || arguments.Has("numerics");
+  if (!arguments.Has("numerics")) return absl::OkStatus();
+  const std::string text = arguments.Text("numerics");
+  if (absl::SimpleHexAtoi(text, &problem->numerics) && problem->numerics != 0) {
+    return absl::OkStatus();
+  }
+  return BadArgument(absl::StrCat("--numerics '", text, "' is no id of 16 hexadecimal digits"));
+}
+
 absl::StatusOr<int> RunRun(const Context& context, const Arguments& arguments) {
   if (arguments.Has("x") == arguments.Has("random")) {
     return BadArgument("exactly one of --x and --random is needed");
@@ -179,8 +221,15 @@ absl::StatusOr<int> RunRun(const Context& context, const Arguments& arguments) {
   Problem problem;
   GEMMD_ASSIGN_OR_RETURN(problem.dtype, ParseDataType(arguments.Text("dtype")));
   GEMMD_ASSIGN_OR_RETURN(const double asked_bound, arguments.Number("max-error", 0, 1e30));
+  GEMMD_RETURN_IF_ERROR(SetInvariance(arguments, &problem));
   GEMMD_RETURN_IF_ERROR(Workspace::CheckKind(arguments.Text("memory")));
   GEMMD_ASSIGN_OR_RETURN(Input input, ReadInput(arguments));
+  std::optional<ExportFile> y;  // refused before anything is loaded
+  if (arguments.Has("y")) {
+    GEMMD_ASSIGN_OR_RETURN(ExportFile file,
+                           ExportFile::Create(arguments.Text("y"), arguments.Has("force")));
+    y.emplace(std::move(file));
+  }
   GEMMD_ASSIGN_OR_RETURN(client::Session session, context.OpenSession("gemmctl run"));
   GEMMD_ASSIGN_OR_RETURN(problem.source, FindSource(arguments, session));
   GEMMD_ASSIGN_OR_RETURN(
@@ -190,10 +239,10 @@ absl::StatusOr<int> RunRun(const Context& context, const Arguments& arguments) {
   problem.k = layer.info().k();
   GEMMD_RETURN_IF_ERROR(FillX(arguments, std::move(input), &problem));
   GEMMD_ASSIGN_OR_RETURN(const Outcome outcome,
-                         RunOn(session, layer, problem, problem.source.device,
+                         RunOn(context, session, layer, problem, problem.source.device,
                                arguments.Text("memory"), problem.dtype));
-  if (arguments.Has("y")) {
-    GEMMD_RETURN_IF_ERROR(WriteNpy(arguments.Text("y"), Array{{problem.m, problem.n}, outcome.y}));
+  if (y.has_value()) {
+    GEMMD_RETURN_IF_ERROR(WriteNpy(Array{{problem.m, problem.n}, outcome.y}, *y));
   }
   GEMMD_ASSIGN_OR_RETURN(
       const Reference reference,
@@ -214,12 +263,16 @@ Command RunCommand() {
            {"seed", 0, "N", "1", "of --random"},
            {"dtype", 0, "TYPE", "bf16", "of x and y: bf16, f16 or f32"},
            {"y", 0, "FILE.npy", "", "write the result there, as float32"},
+           {"force", 0, "", "", "replace the file of --y when it exists"},
            {"expected", 0, "FILE", "",
             "dequantized weights [N, K] to compute the reference from, instead of the CPU device"},
            {"memory", 0, "KIND", "auto",
             "ipc (CUDA memory of this process), memfd, daemon (the daemon's memory; bytes travel "
             "in "
             "messages) or auto"},
+           {"batch-invariant", 0, "", "", "a row's bits do not depend on the other rows"},
+           {"numerics", 0, "ID", "",
+            "the same, by the kernel of this id, which explain and a run before this one name"},
            {"max-error", 0, "X", "4e-3", "largest relative Frobenius error for exit code 0"}}) {
     options.push_back(option);
   }

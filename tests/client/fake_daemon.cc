@@ -63,10 +63,21 @@ ssize_t ReceivePacket(int fd, std::array<char, 4096>& buffer) {
 class FakeDaemon::Gemms : public v1::GemmService::Service {
  public:
   explicit Gemms(FakeDaemon* daemon) : daemon_(daemon) {}
-  grpc::Status Gemm(grpc::ServerContext* context, const v1::GemmRequest*,
+  grpc::Status Gemm(grpc::ServerContext* context, const v1::GemmRequest* request,
                     v1::GemmResponse* response) override {
-    response->mutable_report()->set_kernel("fake");
-    return daemon_->Enter("Gemm", context, true);
+    const grpc::Status entered = daemon_->Enter("Gemm", context, true);
+    if (!entered.ok()) return entered;
+    const uint64_t armed = daemon_->armed_numerics;
+    const uint64_t named = request->options().numerics();
+    if (named != 0 && named != armed) {
+      return MakeStatus({.code = grpc::StatusCode::FAILED_PRECONDITION,
+                         .reason = "NUMERICS_NOT_READY"});
+    }
+    v1::ExecutionReport* const report = response->mutable_report();
+    report->set_kernel("fake");
+    report->set_numerics(named != 0 ? named : 1);
+    if (request->options().batch_invariant() && named == 0) report->set_armed_numerics(armed);
+    return grpc::Status::OK;
   }
   grpc::Status Submit(
       grpc::ServerContext* context,

@@ -46,6 +46,7 @@ class FakeDaemon : public v1::SessionService::Service,
 
   std::atomic<bool> offer_session_socket{true};
   std::string digest = "d1";
+  std::atomic<uint64_t> armed_numerics{0};  // that batch-invariant requests may name; 0 = none
   int gemms_before_break = -1;  // the Submit stream ends after so many answers; -1 = never
 
   void Inject(const std::string& method, Fault fault);

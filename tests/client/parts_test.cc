@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "client/address.h"
 #include "client/host_arena.h"
+#include "client/layer.h"
 #include "client/retry.h"
 #include "client/rpc_status.h"
 #include "client/session_state.h"
@@ -79,6 +80,23 @@ TEST(BackoffTest, RepeatsUnavailableOnlyAndNeverPastTheDeadline) {
   EXPECT_LT(backoff.Next(absl::UnavailableError("x"), absl::Now()), absl::ZeroDuration());
 }
 
+// The daemon takes 256 bytes, and calls equal names of other content a conflict.
+TEST(LayerNameTest, LongDefaultNamesAreCutAndStayDifferent) {
+  EXPECT_EQ(DefaultLayerName("model.down_proj", ""), "model.down_proj");
+  EXPECT_EQ(DefaultLayerName("model.down_proj", "rows 0/2"), "model.down_proj rows 0/2");
+  EXPECT_EQ(DefaultLayerName(std::string(256, 'a'), "").size(), 256u);
+  const std::string first = DefaultLayerName(std::string(300, 'a'), "rows 0/2");
+  const std::string second = DefaultLayerName(std::string(300, 'a'), "rows 1/2");
+  EXPECT_EQ(first.size(), 256u);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(first, DefaultLayerName(std::string(300, 'a'), "rows 0/2"));
+  std::string accents;
+  for (int i = 0; i < 150; ++i) accents += "\u00e9";  // two bytes each
+  const std::string cut = DefaultLayerName(accents, "");
+  EXPECT_EQ(cut.size(), 238u + 17u) << "239 would end within a character";
+  EXPECT_EQ(cut[238], '~');
+}
+
 TEST(RpcStatusTest, KeepsReasonAndRetryDelay) {
   google::rpc::Status details;
   google::rpc::ErrorInfo info;
@@ -129,6 +147,20 @@ TEST(LayerUsesTest, ReleasesAfterRegistrationsInFlight) {
   EXPECT_FALSE(uses.Drop(5, 7));
   EXPECT_TRUE(uses.EndRegister(5, 7).empty());  // taken up again: nothing to release
   EXPECT_TRUE(uses.Drop(5, 7));
+}
+
+TEST(LayerUsesTest, KnowsWhatNobodyUses) {
+  LayerUses uses;
+  EXPECT_EQ(uses.Unused(5, {7, 42}), (std::set<uint64_t>{7, 42})) << "a link without registrations";
+  uses.BeginRegister(5);
+  uses.EndRegister(5, 42);
+  EXPECT_EQ(uses.Unused(5, {7, 42}), (std::set<uint64_t>{7}));
+  uses.BeginRegister(5);  // may return 7
+  EXPECT_TRUE(uses.Unused(5, {7, 42}).empty());
+  uses.EndRegister(5, 0);
+  EXPECT_TRUE(uses.Drop(5, 42));
+  EXPECT_EQ(uses.Unused(5, {7, 42}), (std::set<uint64_t>{7, 42}));
+  EXPECT_TRUE(uses.Unused(4, {7, 42}).empty()) << "a link that is gone";
 }
 
 TEST(LayerUsesTest, ForgetsCountsOfALostLink) {

@@ -155,6 +155,34 @@ TEST_F(SessionTest, RestoresRegionsAndLayersAfterARestart) {
   }
 }
 
+TEST_F(SessionTest, BatchInvariantNumbersChangeOnlyWhereTheClientNamesThem) {
+  Session session = Open();
+  const Operands operands = MakeOperands(session);
+  Gemm gemm = operands.gemm();
+  gemm.batch_invariant = true;
+  EXPECT_EQ(session.Run(gemm)->report().armed_numerics(), 0u);
+  daemon_->armed_numerics = 22;
+  const auto told = session.Run(gemm);
+  EXPECT_EQ(told->report().numerics(), 1u) << "told of, not used";
+  EXPECT_EQ(told->report().armed_numerics(), 22u);
+  gemm.numerics = told->report().armed_numerics();
+  EXPECT_EQ(session.Run(gemm)->report().numerics(), 22u);
+  // A restarted daemon without the kernel must not answer with other numbers.
+  daemon_->armed_numerics = 0;
+  Restart();
+  absl::Status status = session.Run(gemm).status();
+  if (ReasonOf(status) == "CONNECTION_LOST") status = session.Run(gemm).status();
+  EXPECT_EQ(ReasonOf(status), "NUMERICS_NOT_READY");
+  EXPECT_EQ(session.reopened(), 1u);
+}
+
+TEST_F(SessionTest, KnowsWhetherItIsConnected) {
+  const Session session = Open();
+  EXPECT_TRUE(session.connected());
+  daemon_->Stop();
+  EXPECT_TRUE(Eventually([&] { return !session.connected(); }));
+}
+
 TEST_F(SessionTest, WaitsForADaemonThatIsStarting) {
   Session session = Open();
   const Operands operands = MakeOperands(session);

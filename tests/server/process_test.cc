@@ -165,6 +165,18 @@ TEST_F(ProcessTest, CheckConfigPrintsValuesWithTheirOrigin) {
   EXPECT_FALSE(std::filesystem::exists(socket()));
 }
 
+TEST_F(ProcessTest, CheckConfigFailsWhereACheckpointRootIsNoDirectory) {
+  const std::string file = directory_ / "file";
+  std::ofstream(file) << "no directory";
+  const std::string missing = directory_ / "missing";
+  std::string text;
+  EXPECT_EQ(Run({"--check_config", "--checkpoint_roots=" + directory_.path().string()}, &text), 0);
+  EXPECT_EQ(Run({"--check_config", "--checkpoint_roots=" + missing + "," + file}, &text),
+            kExitBadConfig);
+  EXPECT_THAT(text, HasSubstr(missing + ": No such file"));
+  EXPECT_THAT(text, HasSubstr(file + ": not a directory"));
+}
+
 TEST_F(ProcessTest, ServesUntilSigtermThenExitsWithZeroAndLeavesNoSocket) {
   const Process daemon = Spawn(Daemon());
   ASSERT_TRUE(WaitFor(daemon, "listening on " + socket()));

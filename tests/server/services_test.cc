@@ -396,6 +396,49 @@ TEST_F(ServicesTest, ASessionByRpcLivesAsLongAsItsStream) {
   EXPECT_EQ(ReasonOf(status), "UNKNOWN_SESSION");
 }
 
+TEST_F(ServicesTest, StreamsHearOfKernelsForBatchInvariantRequests) {
+  v1::OpenSessionRequest open;
+  v1::OpenSessionResponse opened;
+  ASSERT_TRUE(sessions_->OpenSession(Context("").get(), open, &opened).ok());
+  const auto context = Context(opened.token());
+  const auto stream = sessions_->KeepSession(context.get());
+  v1::SessionEvent event;
+  ASSERT_TRUE(stream->Read(&event));
+  KernelNotice notice;
+  notice.device = "cuda:GPU-1";
+  daemon_->OnKernel(notice);  // of a kernel that no batch-invariant request can name: not told
+  notice.armed = {{0x1234, "gemm_sm90_x", kBFloat16}};
+  daemon_->OnKernel(notice);
+  ASSERT_TRUE(daemon_->Tick().ok());
+  ASSERT_TRUE(daemon_->Tick().ok());  // told once
+  stream->WritesDone();
+  ASSERT_TRUE(stream->Read(&event));
+  EXPECT_EQ(event.kind(), v1::SessionEvent::KIND_NUMERICS);
+  EXPECT_EQ(event.device(), "cuda:GPU-1");
+  ASSERT_EQ(event.numerics_size(), 1);
+  EXPECT_EQ(event.numerics(0).id(), 0x1234u);
+  EXPECT_EQ(event.numerics(0).kernel(), "gemm_sm90_x");
+  EXPECT_EQ(event.numerics(0).x().bits(), 16u);
+  EXPECT_FALSE(stream->Read(&event));
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(ServicesTest, NumericsBelongToBatchInvariantRequestsOfALayerThatHasThem) {
+  const std::string token = OpenBySocket();
+  const v1::LayerInfo layer = RegisterLayer(token);
+  EXPECT_EQ(layer.numerics_size(), 0) << "the CPU device has one way";
+  v1::GemmRequest request = MakeGemm(token, layer.layer_id(), 2);
+  request.mutable_options()->set_numerics(5);
+  v1::GemmResponse response;
+  EXPECT_EQ(ReasonOf(gemms_->Gemm(Context(token).get(), request, &response)), "MISSING_FIELD");
+  request.mutable_options()->set_batch_invariant(true);
+  const grpc::Status refused = gemms_->Gemm(Context(token).get(), request, &response);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(ReasonOf(refused), "NUMERICS_NOT_READY");
+  request.mutable_options()->set_numerics(0);
+  EXPECT_TRUE(gemms_->Gemm(Context(token).get(), request, &response).ok());
+}
+
 TEST_F(ServicesTest, ClosingASessionEndsIt) {
   const std::string token = OpenBySocket();
   v1::CloseSessionResponse response;

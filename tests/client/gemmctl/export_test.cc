@@ -1,4 +1,5 @@
 // gemmctl export: what it wrote is read back and compared bit for bit.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -258,6 +259,22 @@ TEST_F(ExportTest, APartThatWasLeftBehindIsNoHindrance) {
   WriteFile(path().string() + ".part-" + std::to_string(getpid()), "of one that was killed");
   EXPECT_EQ(Export(CaseDirectory(kGptq), kDown).code, kDone);
   EXPECT_EQ(FilesInFolder(), 2u) << "it stays";
+}
+
+// As of a process that is killed: what has no name cannot stay.
+TEST_F(ExportTest, AFileThatIsNotWholeHasNoName) {
+  const int probe = open(directory_.path().c_str(), O_WRONLY | O_TMPFILE, 0600);
+  if (probe < 0) GTEST_SKIP() << "this file system has no files without a name";
+  close(probe);
+  for (const bool replace : {false, true}) {
+    auto file = ExportFile::Create(path(), replace);
+    ASSERT_TRUE(file.ok()) << file.status();
+    ASSERT_TRUE(file->Write("ours", 4).ok());
+    EXPECT_EQ(FilesInFolder(), replace ? 1u : 0u);
+    ASSERT_TRUE(file->Commit().ok());
+    EXPECT_EQ(FilesInFolder(), 1u);
+    EXPECT_EQ(Content(path()), "ours");
+  }
 }
 
 TEST_F(ExportTest, AFailureLeavesTheOldFileAndNothingElse) {

@@ -1,14 +1,25 @@
 // gemmctl without a daemon: parsing, help, exit codes, files, numbers, comparison.
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <limits>
+#include <optional>
 
+#include "absl/time/clock.h"
+#include "client/gemmctl/bounded_file.h"
 #include "client/gemmctl/command.h"
+#include "client/gemmctl/daemon_process.h"
 #include "client/gemmctl/format_text.h"
 #include "client/gemmctl/matrix_file.h"
 #include "client/gemmctl/numbers.h"
@@ -63,8 +74,7 @@ TEST(GemmctlTest, NamesTheAddressAndExitsWith69WhenNothingListens) {
     }
     if (command.name == "run") words.insert(words.end(), {"--random", "1"});
     const ToolRun run = Tool(words);
-    EXPECT_EQ(run.code, command.name == "doctor" ? kFailed : kNotRunning)
-        << command.name << run.err;
+    EXPECT_EQ(run.code, kNotRunning) << command.name << run.err;
     EXPECT_THAT(run.out + run.err, HasSubstr("/tmp/no-gemmd-here.sock")) << command.name;
   }
 }
@@ -74,7 +84,9 @@ TEST(GemmctlTest, CommandsOnFilesNeedNoDaemonAndOfferNoSocket) {
   for (const Command& command : Commands()) {
     if (!command.offline) continue;
     ++offline;
-    EXPECT_EQ(Tool({command.name, "--help"}).out.find("--socket"), std::string::npos);
+    const std::string manual = Tool({command.name, "--help"}).out;
+    EXPECT_THAT(manual, testing::Not(HasSubstr("--socket")));
+    EXPECT_THAT(manual, testing::Not(HasSubstr("daemon listens"))) << "no code of a daemon";
     std::vector<std::string> words = {"--socket", "/tmp/no-gemmd-here.sock", command.name,
                                       "/no/such"};
     words.resize(3 + command.most_positional, testing::TempDir() + "gemmctl_offline");
@@ -139,7 +151,10 @@ TEST(NumbersTest, RandomNumbersDependOnTheSeedOnly) {
 TEST(MatrixFileTest, WritesWhatItReads) {
   const std::string path = testing::TempDir() + "gemmctl_test_" + std::to_string(getpid()) + ".npy";
   const Array array{{2, 3}, {1, -2.5, 3, 0, 1e30, 0.125}};
-  ASSERT_TRUE(WriteNpy(path, array).ok());
+  auto file = ExportFile::Create(path, false);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_FALSE(std::filesystem::exists(path)) << "it appears when it is whole";
+  ASSERT_TRUE(WriteNpy(array, *file).ok());
   EXPECT_EQ(std::filesystem::file_size(path) % 64, 24u);  // 64-byte aligned data of 24 bytes
   const auto back = ReadArray(path);
   ASSERT_TRUE(back.ok()) << back.status();
@@ -151,6 +166,57 @@ TEST(MatrixFileTest, WritesWhatItReads) {
   EXPECT_EQ(ReasonOf(ReadArray(path).status()), "BAD_FILE");
   std::filesystem::remove(path);
   EXPECT_EQ(ReadArray(path).status().code(), absl::StatusCode::kNotFound);
+}
+
+// What fits into no file: the matrix is refused, and nothing of it stays.
+TEST(MatrixFileTest, SaysThatTheDiskIsFull) {
+  const std::string path = testing::TempDir() + "gemmctl_full_" + std::to_string(getpid()) + ".npy";
+  auto file = ExportFile::Create(path, false);
+  ASSERT_TRUE(file.ok()) << file.status();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{.rlim_cur = 4096, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const absl::Status status = WriteNpy(Array{{64, 64}, std::vector<double>(64 * 64, 1.0)}, *file);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("cannot be written"));
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+// Devices without end and pipes without a writer.
+TEST(BoundedFileTest, ReadsRegularFilesOnly) {
+  const std::string pipe = testing::TempDir() + "gemmctl_pipe_" + std::to_string(getpid());
+  ASSERT_EQ(mkfifo((pipe + ".npy").c_str(), 0600), 0);
+  std::filesystem::create_symlink("/dev/zero", pipe + ".zero.npy");
+  for (const std::string& path : {pipe + ".npy", pipe + ".zero.npy"}) {
+    EXPECT_EQ(ReasonOf(ReadArray(path).status()), "BAD_FILE") << path;
+    const ToolRun run = Tool({"--socket", "/tmp/no-gemmd-here.sock", "run", "p", "m", "--x", path});
+    EXPECT_EQ(run.code, kFailed);
+    EXPECT_THAT(run.err, HasSubstr("no regular file"));
+    const ToolRun prewarm =
+        Tool({"--socket", "/tmp/no-gemmd-here.sock", "prewarm", "--manifest", path});
+    EXPECT_EQ(prewarm.code, kUsage);
+    EXPECT_THAT(prewarm.err, HasSubstr("no regular file"));
+  }
+  std::filesystem::remove(pipe + ".npy");
+  std::filesystem::remove(pipe + ".zero.npy");
+}
+
+TEST(BoundedFileTest, ReadsNoMoreThanItsLimit) {
+  const std::string path = testing::TempDir() + "gemmctl_text_" + std::to_string(getpid());
+  std::ofstream(path) << "0123456789";
+  EXPECT_EQ(*ReadText(path, 10), "0123456789");
+  EXPECT_THAT(std::string(ReadText(path, 9).status().message()), HasSubstr("has 10 bytes"));
+  const auto file = BoundedFile::Open(path);
+  EXPECT_EQ(*file->Read(3, 4), "3456");
+  EXPECT_EQ(ReasonOf(file->Read(8, 3).status()), "BAD_FILE");
+  EXPECT_EQ(ReasonOf(file->Read(1, ~uint64_t{0}).status()), "BAD_FILE");
+  std::filesystem::resize_file(path, 5);
+  EXPECT_THAT(std::string(file->Read(3, 4).status().message()), HasSubstr("became shorter"));
+  std::filesystem::remove(path);
 }
 
 TEST(MatrixFileTest, ReadsExpectedWeightsOfACheckpoint) {
@@ -308,6 +374,8 @@ TEST(GemmctlTest, RunChecksItsArgumentsBeforeItLooksForADaemon) {
                                              {"--random", "1", "--seed", "-1"},
                                              {"--random", "1", "--memory", "vram"},
                                              {"--random", "1", "--max-error", "-1"},
+                                             {"--random", "1", "--numerics", "xyz"},
+                                             {"--random", "1", "--numerics", "0"},
                                              {"--random", "1", "--dtype", "f8"}}) {
     const ToolRun run = with(bad);
     EXPECT_EQ(run.code, kUsage) << bad.back() << ": " << run.err;
@@ -316,6 +384,113 @@ TEST(GemmctlTest, RunChecksItsArgumentsBeforeItLooksForADaemon) {
   const ToolRun missing = with({"--x", "/no/such/file.npy"});
   EXPECT_EQ(missing.code, kFailed) << missing.err;
   EXPECT_EQ(with({"--random", "1"}).code, kNotRunning);
+}
+
+// Every command that writes a file, before it looks for a daemon.
+TEST(GemmctlTest, NoFileIsReplacedWithoutForce) {
+  const std::string path = testing::TempDir() + "gemmctl_kept_" + std::to_string(getpid());
+  std::ofstream(path) << "precious";
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {"run", "p", "m", "--random", "1", "--y", path},
+           {"prewarm", "--running", "--save", path},
+           {"cache", "export", path}}) {
+    std::vector<std::string> words = {"--socket", "/tmp/no-gemmd-here.sock"};
+    words.insert(words.end(), command.begin(), command.end());
+    const ToolRun refused = Tool(words);
+    EXPECT_EQ(refused.code, kUsage) << command[0] << refused.err;
+    EXPECT_THAT(refused.err, HasSubstr("--force"));
+    words.push_back("--force");
+    EXPECT_EQ(Tool(words).code, kNotRunning) << command[0];
+    EXPECT_EQ(std::filesystem::file_size(path), 8u) << "kept where the command fails";
+  }
+  std::filesystem::remove(path);
+}
+
+// A user who may not connect, which only another user than root can see.
+TEST(GemmctlTest, ASocketThatIsNotAllowedIsNoMissingDaemon) {
+  char pattern[] = "/tmp/gmpXXXXXX";
+  const std::string folder = mkdtemp(pattern);
+  const std::string path = folder + "/gemmd.sock";
+  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  ASSERT_EQ(bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(listen(listener, 8), 0);
+  ASSERT_EQ(chmod(path.c_str(), 0), 0);
+  ASSERT_EQ(chmod(folder.c_str(), 0755), 0);
+  const bool is_root = geteuid() == 0;
+  if (is_root) {
+    ASSERT_EQ(seteuid(65534), 0);
+  }
+  for (const char* command : {"status", "devices", "doctor"}) {
+    const ToolRun run = Tool({"--socket", path, command});
+    EXPECT_EQ(run.code, kNotAllowed) << command << ": " << run.err;
+    EXPECT_THAT(run.out + run.err, HasSubstr("may not connect")) << command;
+  }
+  EXPECT_EQ(Tool({"--socket", path, "register", "p", "m"}).code, kNotAllowed);
+  if (is_root) {
+    ASSERT_EQ(seteuid(0), 0);
+  }
+  close(listener);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(GemmctlTest, NamesTheEnvironmentWhereTheAddressComesFromIt) {
+  setenv("GEMMD_SOCKET", "/tmp/no-gemmd-here.sock", 1);
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"status"}, {"drain"}, {"prewarm", "--running"},
+                                             {"cache", "verify"}, {"register", "p", "m"}}) {
+    EXPECT_THAT(Tool(words).err, HasSubstr("/tmp/no-gemmd-here.sock ($GEMMD_SOCKET)")) << words[0];
+  }
+  unsetenv("GEMMD_SOCKET");
+}
+
+TEST(ArgumentsTest, KnowsWhatWasGivenFromADefault) {
+  const std::vector<Option> options = {{"seconds", 's', "S", "2", ""}};
+  EXPECT_FALSE(Arguments::Parse(options, {})->Given("seconds"));
+  EXPECT_TRUE(Arguments::Parse(options, {"-s", "2"})->Given("seconds"));
+}
+
+// A daemon that stopped serving and still ends: its place is not free yet.
+TEST(DaemonProcessTest, EndsWithTheProcessNotWithItsSocket) {
+  char pattern[] = "/tmp/gmdXXXXXX";
+  const std::string folder = mkdtemp(pattern);
+  const std::string path = folder + "/gemmd.sock";
+  EXPECT_FALSE(DaemonProcess::ListeningAt(path).has_value()) << "nobody listens";
+  int go[2];
+  ASSERT_EQ(pipe(go), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+    listen(listener, 8);
+    char byte;
+    (void)!read(go[0], &byte, 1);
+    close(listener);
+    unlink(path.c_str());
+    (void)!read(go[0], &byte, 1);
+    _exit(0);
+  }
+  std::optional<DaemonProcess> process;
+  for (int i = 0; i < 1000 && !process.has_value(); ++i) {
+    absl::SleepFor(absl::Milliseconds(5));
+    if (auto found = DaemonProcess::ListeningAt(path)) process.emplace(*std::move(found));
+  }
+  ASSERT_TRUE(process.has_value());
+  EXPECT_FALSE(process->Ended(absl::Now()));
+  ASSERT_EQ(write(go[1], "x", 1), 1);
+  while (std::filesystem::exists(path)) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_FALSE(process->Ended(absl::Now() + absl::Milliseconds(50))) << "only its socket is gone";
+  ASSERT_EQ(write(go[1], "x", 1), 1);
+  EXPECT_TRUE(process->Ended(absl::Now() + absl::Seconds(20)));
+  waitpid(child, nullptr, 0);
+  close(go[0]);
+  close(go[1]);
+  std::filesystem::remove_all(folder);
 }
 
 v1::NumberFormat Format(v1::NumberKind kind, uint32_t bits, uint32_t exponent, uint32_t mantissa) {

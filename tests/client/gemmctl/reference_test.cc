@@ -46,12 +46,23 @@ TEST(OperandTest, IsCodesTimesTheScaleOfTheirGroup) {
   EXPECT_EQ(*OperandOf(spec, kInt8Used, 3, {1.25, 127, 254}), (std::vector<double>{1, 127, 254}));
 }
 
-TEST(OperandTest, StaticScalesAreNotKnownHere) {
+TEST(OperandTest, StaticScalesAreTheCallers) {
   v1::QuantSpec spec;
   spec.set_activation_scale(v1::ACTIVATION_SCALE_KIND_STATIC_TENSOR);
   EXPECT_TRUE(OperandOf(spec, kBf16Used, 1, {1}).ok());
   EXPECT_EQ(OperandOf(spec, kE4M3Used, 1, {1}).status().code(),
             absl::StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(NeedsStaticScale(spec, kBf16Used));
+  EXPECT_TRUE(NeedsStaticScale(spec, kE4M3Used));
+  ActivationScaling scaling;
+  scaling.element = kInt8;
+  scaling.static_scale = 0.5f;
+  EXPECT_EQ(*OperandOf(spec, kInt8Used, 3, {1, 2.2, -127}, scaling),
+            (std::vector<double>{1, 2, -63.5})) << "steps of a half, 127 of them at most";
+  scaling.asymmetric = true;
+  scaling.static_zero_point = -100;
+  EXPECT_EQ(*OperandOf(spec, kInt8Used, 3, {1, 100, -20}, scaling),
+            (std::vector<double>{1, 100, -14})) << "from -128 to 127 less the zero point";
 }
 
 }  // namespace

@@ -1,0 +1,133 @@
+#include "client/gemmctl/register_model.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/gemmctl/format_text.h"
+#include "client/gemmctl/progress_line.h"
+#include "client/gemmctl/proto_json.h"
+#include "client/gemmctl/slice_options.h"
+#include "client/gemmctl/table.h"
+#include "client/layer_slice.h"
+#include "kernels/base/status.h"
+
+namespace gemmd::gemmctl {
+namespace {
+
+std::vector<std::string> Words(const Arguments& arguments, const std::string& option) {
+  return absl::StrSplit(arguments.Text(option), ',', absl::SkipEmpty());
+}
+
+absl::Status SetTensor(const Arguments& arguments, v1::ModelSlice& slice) {
+  if (!arguments.Has("tp")) return absl::OkStatus();
+  const std::string text = arguments.Text("tp");
+  const std::vector<std::string> numbers = absl::StrSplit(text, '/');
+  uint32_t rank = 0;
+  uint32_t size = 0;
+  if (numbers.size() != 2 || !absl::SimpleAtoi(numbers[0], &rank) ||
+      !absl::SimpleAtoi(numbers[1], &size)) {
+    return BadArgument(absl::StrCat("--tp '", text, "' is not RANK/SIZE, such as 0/4"));
+  }
+  *slice.mutable_tensor() = client::RankOf(rank, size).rank();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::RegisterModelRequest> RequestOf(const Arguments& arguments) {
+  std::string path = arguments.Text("checkpoint");
+  const std::vector<std::string>& words = arguments.positional();
+  if (!words.empty()) path = words[0];
+  if (path.empty()) return BadArgument("the checkpoint's folder is needed");
+  if (words.size() > 1 || arguments.Has("module")) {
+    return BadArgument("--all takes no module; --modules chooses some");
+  }
+  for (const char* option : {"rows", "columns", "row-parts", "name"}) {
+    if (!arguments.Has(option)) continue;
+    return BadArgument(absl::StrCat("--", option, " is of one module; --all takes --tp, --experts"));
+  }
+  v1::RegisterModelRequest request;
+  request.set_path(std::filesystem::absolute(path).lexically_normal().string());
+  const std::string device = arguments.Text("device");
+  if (device != "auto") request.set_device(device);
+  for (const std::string& pattern : Words(arguments, "modules")) request.add_modules(pattern);
+  for (const std::string& pattern : Words(arguments, "exclude")) request.add_exclude(pattern);
+  request.set_fuse(arguments.Has("fuse"));
+  request.set_keep_going(arguments.Has("keep-going"));
+  GEMMD_ASSIGN_OR_RETURN(const v1::LayerSlice slice, SliceOf(arguments));
+  *request.mutable_slice()->mutable_experts() = slice.experts();
+  GEMMD_RETURN_IF_ERROR(SetTensor(arguments, *request.mutable_slice()));
+  return request;
+}
+
+std::string ProgressText(const v1::RegisterModelProgress& progress) {
+  return absl::StrCat(progress.modules_done(), " of ", progress.modules_total(), " modules, ",
+                      BytesText(progress.bytes_done()), " of ", BytesText(progress.bytes_total()),
+                      "  ", progress.module().module());
+}
+
+std::string ModelText(const client::Model& model) {
+  Table layers({"MODULE", "E x N x K", "WEIGHT", "FORMAT", "ON DEVICE", "HELD BY"});
+  uint64_t bytes = 0;
+  for (const auto& [module, layer] : model.layers) {
+    const v1::LayerInfo info = layer.info();
+    bytes += info.bytes();
+    layers.Add({module, absl::StrCat(info.experts(), " x ", info.n(), " x ", info.k()),
+                FormatText(info.spec().weight(), "none"), info.source_format(),
+                BytesText(info.bytes()), absl::StrCat(info.references())});
+  }
+  std::string text = absl::StrCat(layers.Text(), "\n", model.layers.size(), " layers, ",
+                                  BytesText(bytes), " on the device\n");
+  if (model.failures.empty()) return text;
+  Table failures({"MODULE", "REASON", "MESSAGE"});
+  for (const auto& [module, failure] : model.failures) {
+    failures.Add({module, failure.reason(), failure.message()});
+  }
+  return absl::StrCat(text, "\n", model.failures.size(), " modules were not registered:\n",
+                      failures.Text());
+}
+
+nlohmann::ordered_json ModelJson(const client::Model& model) {
+  nlohmann::ordered_json layers = nlohmann::ordered_json::object();
+  for (const auto& [module, layer] : model.layers) layers[module] = ToJson(layer.info());
+  nlohmann::ordered_json failures = nlohmann::ordered_json::object();
+  for (const auto& [module, failure] : model.failures) failures[module] = ToJson(failure);
+  return {{"layers", layers}, {"failures", failures}};
+}
+
+}  // namespace
+
+std::vector<Option> ModelOptions() {
+  return {{"all", 0, "", "", "every module of the checkpoint, or those of --modules"},
+          {"modules", 0, "LIST", "",
+           "with --all: patterns ('*', '?') or names, comma separated; also of fused modules"},
+          {"exclude", 0, "LIST", "", "with --all: patterns of modules to leave out"},
+          {"fuse", 0, "", "", "with --all: q, k, v as qkv_proj, gate, up as gate_up_proj, experts as "
+                              "stacks"},
+          {"tp", 0, "RANK/SIZE", "",
+           "with --all: one rank of tensor parallelism; modules are cut as their names say"},
+          {"keep-going", 0, "", "", "with --all: register the others when a module fails"}};
+}
+
+absl::StatusOr<client::Model> RegisterAll(const Context& context, const Arguments& arguments,
+                                          client::Session& session) {
+  GEMMD_ASSIGN_OR_RETURN(const v1::RegisterModelRequest request, RequestOf(arguments));
+  auto line = std::make_unique<ProgressLine>(context);
+  auto model = client::RegisterModel(session, request, [&](const auto& progress) {
+    if (line->due()) line->Show(ProgressText(progress));
+    return true;
+  });
+  line.reset();  // wiped before anything is printed
+  GEMMD_RETURN_IF_ERROR(model.status());
+  if (context.json) {
+    context.PrintJson(ModelJson(*model));
+  } else {
+    context.Print(ModelText(*model));
+  }
+  return model;
+}
+
+}  // namespace gemmd::gemmctl

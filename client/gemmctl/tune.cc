@@ -1,0 +1,287 @@
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/gemmctl/bounded_file.h"
+#include "client/gemmctl/command.h"
+#include "client/gemmctl/export_file.h"
+#include "client/gemmctl/manifest.h"
+#include "client/gemmctl/proto_json.h"
+#include "client/gemmctl/table.h"
+#include "kernels/base/status.h"
+
+namespace gemmd::gemmctl {
+namespace {
+
+constexpr int64_t kMostRows = int64_t{1} << 20;
+constexpr int64_t kMostSeconds = 7 * 24 * 3600;
+constexpr uint64_t kMostImportedBytes = uint64_t{256} << 20;
+constexpr size_t kEntriesAtATime = 100;  // of an import: a message holds 4 MiB
+
+std::string Microseconds(double ns) { return absl::StrFormat("%.2f", ns / 1000); }
+
+std::string LayerText(const v1::TuneProgress& step) {
+  return absl::StrCat(step.n(), "x", step.k(), " ", step.spec(),
+                      step.x_type().empty() ? "" : absl::StrCat(", ", step.x_type(), " x"));
+}
+
+absl::StatusOr<v1::TuneRequest> MakeRequest(const Arguments& arguments) {
+  v1::TuneRequest request;
+  if (!arguments.Text("manifest").empty()) {
+    v1::PrewarmRequest manifest;
+    GEMMD_RETURN_IF_ERROR(ReadManifest(arguments.Text("manifest"), manifest));
+    *request.mutable_layers() = manifest.layers();
+    *request.mutable_shapes() = manifest.shapes();
+  }
+  const std::vector<std::string>& words = arguments.positional();
+  if (!words.empty()) {
+    v1::CheckpointSource* source = request.add_layers();
+    source->set_path(std::filesystem::absolute(words[0]).lexically_normal().string());
+    if (words.size() > 1) source->set_module(words[1]);
+  }
+  const bool nothing = request.layers().empty() && request.shapes().empty();
+  request.set_running_layers(arguments.Has("running") || nothing);
+  request.set_device(arguments.Text("device"));
+  request.set_all_x_types(arguments.Has("all-x-types"));
+  if (!arguments.Text("m").empty()) {
+    GEMMD_ASSIGN_OR_RETURN(std::vector<int64_t> rows, arguments.Integers("m", 1, kMostRows));
+    std::sort(rows.begin(), rows.end());
+    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+    for (const int64_t m : rows) request.add_m(m);
+  }
+  GEMMD_ASSIGN_OR_RETURN(const int64_t candidates, arguments.Integer("candidates", 1, 64));
+  GEMMD_ASSIGN_OR_RETURN(const int64_t samples, arguments.Integer("samples", 1, 1001));
+  request.set_candidates(static_cast<uint32_t>(candidates));
+  request.set_samples(static_cast<uint32_t>(samples));
+  if (arguments.Has("time-limit")) {
+    GEMMD_ASSIGN_OR_RETURN(const int64_t seconds, arguments.Integer("time-limit", 1, kMostSeconds));
+    request.set_time_limit_seconds(static_cast<uint32_t>(seconds));
+  }
+  return request;
+}
+
+// What was measured, as it comes in.
+class Report {
+ public:
+  explicit Report(const Context& context) : context_(context) {}
+
+  void Take(const v1::TuneProgress& step) {
+    failed_ = failed_ || step.outcome() == v1::TUNE_OUTCOME_FAILED;
+    if (context_.json) {
+      steps_.push_back(ToJson(step));
+    } else {
+      Print(step);
+    }
+    if (step.outcome() != v1::TUNE_OUTCOME_MEASURED) return;
+    ++measured_;
+    if (step.kernel() == step.model_kernel() || step.point().model_choice_ns() == 0) return;
+    if (step.point().ns() < step.point().model_choice_ns()) ++changed_;
+  }
+
+  void Summarize() const {
+    if (context_.json) {
+      context_.PrintJson({{"measured", measured_}, {"points", steps_}});
+      return;
+    }
+    context_.Print(absl::StrCat(measured_, " points measured; at ", changed_,
+                                " of them another kernel than the model's is faster\n"));
+  }
+
+  bool failed() const { return failed_; }
+
+ private:
+  void Print(const v1::TuneProgress& step) const {
+    std::string text = absl::StrCat("[", step.done(), "/", step.total(), "] ", LayerText(step));
+    if (step.point().m() > 0) absl::StrAppend(&text, ", M = ", step.point().m());
+    switch (step.outcome()) {
+      case v1::TUNE_OUTCOME_MEASURED:
+        absl::StrAppend(&text, ": ", Microseconds(step.point().ns()), " us ", step.kernel(),
+                        " (the model's: ", Microseconds(step.point().model_choice_ns()), " us)");
+        break;
+      case v1::TUNE_OUTCOME_NO_KERNEL:
+        absl::StrAppend(&text, ": nothing to choose");
+        break;
+      case v1::TUNE_OUTCOME_OUT_OF_TIME:
+        text = "the time limit came first";
+        break;
+      default:
+        absl::StrAppend(&text, ": failed");
+    }
+    if (!step.message().empty()) absl::StrAppend(&text, "\n    ", step.message());
+    std::fprintf(context_.err, "%s\n", PrintableLines(text).c_str());
+  }
+
+  const Context& context_;
+  int measured_ = 0;
+  int changed_ = 0;
+  bool failed_ = false;
+  nlohmann::ordered_json steps_ = nlohmann::ordered_json::array();
+};
+
+absl::StatusOr<int> Measure(const Context& context, const Arguments& arguments,
+                            const client::Admin& admin) {
+  GEMMD_ASSIGN_OR_RETURN(const v1::TuneRequest request, MakeRequest(arguments));
+  Report report(context);
+  GEMMD_RETURN_IF_ERROR(
+      admin.Tune(request, [&report](const v1::TuneProgress& step) { report.Take(step); }));
+  report.Summarize();
+  return report.failed() ? kFailed : kDone;
+}
+
+const char* OriginText(const v1::TunedLayer& layer) {
+  if (layer.stale()) return "stale";
+  return layer.built_in() ? "shipped" : "measured";
+}
+
+absl::StatusOr<int> List(const Context& context, const Arguments&, const client::Admin& admin) {
+  GEMMD_ASSIGN_OR_RETURN(const v1::ListTuningResponse response, admin.ListTuning());
+  if (context.json) {
+    context.PrintJson(ToJson(response));
+    return kDone;
+  }
+  Table table({"GPU", "N", "K", "X", "STATE", "DATE", "M", "US", "MODEL US", "FORMAT"});
+  for (const v1::TunedLayer& layer : response.layers()) {
+    for (const v1::MeasuredPoint& point : layer.points()) {
+      table.Add({layer.device_name(), absl::StrCat(layer.n()), absl::StrCat(layer.k()),
+                 layer.x_type(), OriginText(layer), layer.date(), absl::StrCat(point.m()),
+                 Microseconds(point.ns()), Microseconds(point.model_choice_ns()), layer.spec()});
+    }
+  }
+  context.Print(table.Text());
+  if (response.truncated()) context.Print("there are more; --export writes all\n");
+  if (response.directory().empty()) context.Print("kept in memory only\n");
+  for (const std::string& warning : response.warnings()) {
+    context.Print(absl::StrCat("warning: ", warning, "\n"));
+  }
+  return kDone;
+}
+
+absl::StatusOr<int> Export(const Context& context, const Arguments& arguments,
+                           const client::Admin& admin) {
+  const std::string path = arguments.Text("export");
+  GEMMD_ASSIGN_OR_RETURN(ExportFile file, ExportFile::Create(path, arguments.Has("force")));
+  GEMMD_ASSIGN_OR_RETURN(const std::string json, admin.ExportTuning());
+  GEMMD_RETURN_IF_ERROR(file.Write(json.data(), json.size()));
+  GEMMD_RETURN_IF_ERROR(file.Commit());
+  const nlohmann::json parsed = nlohmann::json::parse(json, nullptr, false);
+  const size_t layers = parsed.is_object() ? parsed.value("entries", nlohmann::json()).size() : 0;
+  if (context.json) {
+    context.PrintJson({{"file", path}, {"layers", layers}});
+  } else {
+    context.Print(absl::StrCat(layers, " layers written to ", path, "\n"));
+  }
+  return kDone;
+}
+
+// The file in pieces that fit a message; what is no list of entries goes as it is, for the daemon to judge.
+std::vector<std::string> Pieces(const std::string& text) {
+  const auto file = nlohmann::ordered_json::parse(text, nullptr, false);
+  if (!file.is_object() || !file.contains("entries") || !file["entries"].is_array()) return {text};
+  std::vector<std::string> pieces;
+  const auto& entries = file["entries"];
+  for (size_t at = 0; at < std::max<size_t>(entries.size(), 1); at += kEntriesAtATime) {
+    nlohmann::ordered_json piece = file;
+    const auto first = entries.begin() + static_cast<ptrdiff_t>(at);
+    const size_t count = std::min(kEntriesAtATime, entries.size() - at);
+    piece["entries"] = nlohmann::ordered_json::array();
+    piece["entries"].insert(piece["entries"].end(), first, first + static_cast<ptrdiff_t>(count));
+    pieces.push_back(piece.dump());
+  }
+  return pieces;
+}
+
+absl::StatusOr<int> Import(const Context& context, const Arguments& arguments,
+                           const client::Admin& admin) {
+  GEMMD_ASSIGN_OR_RETURN(const std::string text,
+                         ReadText(arguments.Text("import"), kMostImportedBytes));
+  v1::ImportTuningResponse sum;
+  for (const std::string& piece : Pieces(text)) {
+    GEMMD_ASSIGN_OR_RETURN(const v1::ImportTuningResponse response, admin.ImportTuning(piece));
+    sum.set_layers(sum.layers() + response.layers());
+    sum.set_stale(sum.stale() + response.stale());
+  }
+  if (context.json) {
+    context.PrintJson(ToJson(sum));
+    return kDone;
+  }
+  context.Print(absl::StrCat(sum.layers(), " layers imported\n"));
+  if (sum.stale() > 0) {
+    context.Print(absl::StrCat("warning: ", sum.stale(),
+                               " were measured with other kernels and are not taken\n"));
+  }
+  return kDone;
+}
+
+absl::StatusOr<int> RunTune(const Context& context, const Arguments& arguments) {
+  using Action = absl::StatusOr<int> (*)(const Context&, const Arguments&, const client::Admin&);
+  Action action = &Measure;
+  int chosen = 0;
+  constexpr std::pair<const char*, Action> kActions[] = {
+      {"list", &List}, {"export", &Export}, {"import", &Import}};
+  for (const auto& [name, other] : kActions) {
+    if (!arguments.Has(name)) continue;
+    action = other;
+    ++chosen;
+  }
+  if (chosen > 1) return BadArgument("--list, --export and --import are commands of their own");
+  if (chosen == 1 && !arguments.positional().empty()) {
+    return BadArgument(absl::StrCat("'", arguments.positional()[0], "' is one word too many"));
+  }
+  GEMMD_ASSIGN_OR_RETURN(const client::Admin admin, context.OpenAdmin());
+  return action(context, arguments, admin);
+}
+
+}  // namespace
+
+Command TuneCommand() {
+  return {
+      .name = "tune",
+      .synopsis = "[CHECKPOINT [MODULE]] | --list | --export FILE | --import FILE",
+      .summary = "measure on the GPU which kernels serve layers best",
+      .description =
+          "  Measures kernels for the quantized modules of CHECKPOINT (a folder below one of the "
+          "daemon's\n"
+          "  checkpoint roots; or one MODULE of it), the layers of a manifest, or the layers that "
+          "the daemon\n"
+          "  holds now (also when nothing is given). For each M the candidates that the model "
+          "thinks best are\n"
+          "  compiled, self-tested and timed in turns, each time with a cold L2; the fastest is "
+          "kept, with the\n"
+          "  conditions, in the folder 'tuning' of the daemon's cache. Weights and activations are "
+          "random.\n"
+          "  Measuring waits while requests are queued or run, and counts no time that one "
+          "disturbed; work of\n"
+          "  other processes on the GPU it cannot see.\n"
+          "\n"
+          "  Layers that are loaded follow what was found at the end of the run, others when they "
+          "are loaded.\n"
+          "  What is imported counts for layers that are loaded afterwards. What was measured of "
+          "kernels that\n"
+          "  have changed since is stale and decides nothing. 'gemmctl explain' shows what was chosen "
+          "by what.",
+      .options =
+          {{"manifest", 0, "FILE", "", "layers that 'gemmctl prewarm --save' wrote"},
+           {"running", 0, "", "", "also the layers that the daemon holds now"},
+           {"device", 0, "ID", "", "which GPU, as 'gemmctl devices' names it; else the best"},
+           {"m", 0, "LIST", "", "numbers of tokens; else 1,8,16,32,64,128,256,512,1024,2048,4096"},
+           {"candidates", 0, "COUNT", "6", "kernels measured for each M"},
+           {"samples", 0, "COUNT", "15", "times of each; the median counts"},
+           {"time-limit", 0, "SECONDS", "", "stop after so long; what was measured stays"},
+           {"all-x-types", 0, "", "",
+            "every type that x may have, not only bfloat16"},
+           {"list", 0, "", "", "what is known, and from where"},
+           {"export", 0, "FILE", "", "write what was measured or imported here"},
+           {"force", 0, "", "", "export: replace the file when it exists"},
+           {"import", 0, "FILE", "", "take what another machine with the same GPU exported"}},
+      .examples =
+          "  gemmctl tune /models/llama --time-limit 300\n"
+          "  gemmctl tune --running --m 1,16,64 --candidates 10\n"
+          "  gemmctl tune --export h200.json",
+      .most_positional = 2,
+      .run = RunTune};
+}
+
+}  // namespace gemmd::gemmctl

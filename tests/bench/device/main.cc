@@ -1,6 +1,7 @@
 // gemmd_bench: see gemmd_bench --help and tests/bench/README.md.
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -12,7 +13,9 @@
 #include "kernels/base/status.h"
 #include "kernels/cuda/device_info.h"
 #include "kernels/cuda/driver.h"
+#include "kernels/tuning.h"
 #include "tests/bench/device/runner.h"
+#include "tests/bench/host/manifest.h"
 
 namespace gemmd::bench {
 namespace {
@@ -58,13 +61,21 @@ absl::StatusOr<cuda::DeviceInfo> FindGpu(const cuda::DriverTable& driver, const 
   return absl::NotFoundError(absl::StrCat("the driver does not list ", id));
 }
 
+// As the daemon's.
+std::filesystem::path TuningDirectory(const std::string& cache_directory) {
+  if (cache_directory.empty()) return {};
+  return std::filesystem::path(cache_directory) / "tuning";
+}
+
 absl::StatusOr<Machine> OpenMachine(const Options& options) {
   Machine machine;
   const absl::StatusOr<const cuda::DriverTable*> driver = cuda::LoadDriver();
   if (!driver.ok()) return Annotate(driver.status(), "no GPU");
   machine.driver = *driver;
   GEMMD_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Device>> devices,
-                         CreateCudaDevices({.cache_directory = options.cache_dir}));
+                         CreateCudaDevices({.cache_directory = options.cache_dir,
+                                            .tuning = TuningStore::Open(
+                                                {.directory = TuningDirectory(options.cache_dir)})}));
   if (static_cast<size_t>(options.device) >= devices.size()) {
     return absl::NotFoundError(absl::StrCat("no GPU number ", options.device, ": ", devices.size(),
                                             " usable ones on this machine"));
@@ -161,6 +172,12 @@ int Main(int argc, char** argv) {
   // A missing suite is told before a missing GPU: it can be mended here.
   const absl::StatusOr<std::vector<Problem>> problems = ReadProblems(*options);
   if (!problems.ok()) return Fail(kExitCannotRead, problems.status());
+  if (options->manifest) {
+    const auto manifest = RenderManifest(*problems);
+    if (!manifest.ok()) return Fail(kExitUsage, manifest.status());
+    const absl::Status written = Write(options->output, *manifest);
+    return written.ok() ? 0 : Fail(kExitCannotCreate, written);
+  }
   return Measure(*options, *problems, start + options->time_limit);
 }
 

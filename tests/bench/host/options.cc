@@ -122,6 +122,8 @@ const std::vector<Flag>& Flags() {
       {"no_check", nullptr, "leaves out the comparison with the reference", Off(&Options::check)},
       {"quantize_x", nullptr, "also bfloat16 x on layers that quantize it: both kernels",
        On(&Options::quantize_x)},
+      {"manifest", nullptr, "prints the layers for gemmctl prewarm and tune, and measures nothing",
+       On(&Options::manifest)},
       {"help", nullptr, "prints this text", On(&Options::help)},
   };
   return *flags;

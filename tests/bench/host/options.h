@@ -29,6 +29,7 @@ struct Options {
   bool graph = true;
   bool check = true;
   bool quantize_x = false;
+  bool manifest = false;  // print the layers, measure nothing
   std::string cupti_library;  // empty = the usual places
   std::string cublas_library;
   std::string commit = "unknown";

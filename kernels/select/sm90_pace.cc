@@ -15,12 +15,12 @@ constexpr Row kSlabInUnit = {{{470, 2800, 3400}, {638, 3600, 5100}, {1098, 5600,
 constexpr Row kSlabInParts = {{{877, 4600, 5400}, {877, 4600, 5400}, {1365, 7300, 7600}}};
 constexpr Row kSlabInInt8Parts = {{{1060, 4600, 5700}, {1060, 4600, 5700}, {1838, 7300, 10300}}};
 constexpr Row kSlabWithXScales = {{{1150, 5500, 8000}, {1150, 5500, 8000}, {2450, 10500, 8000}}};
-constexpr Row kSharedInUnit = {{{573, 1300, 9000}, {715, 2800, 9200}, {1191, 6500, 10400}}};
-constexpr Row kSharedInParts = {{{584, 1300, 9000}, {732, 2800, 9200}, {1314, 6500, 10400}}};
-constexpr Row kSharedWithXScales = {{{586, 1300, 9000}, {774, 2800, 9200}, {1619, 6500, 10400}}};
+constexpr Row kSharedInUnit = {{{573, 1300, 19000}, {715, 2800, 9200}, {1191, 6500, 10400}}};
+constexpr Row kSharedInParts = {{{584, 1300, 19000}, {732, 2800, 9200}, {1314, 6500, 10400}}};
+constexpr Row kSharedWithXScales = {{{586, 1300, 19000}, {774, 2800, 9200}, {1619, 6500, 10400}}};
 
 // device/gemm_sm90.cuh.
-constexpr Row kChunkInUnit = {{{423, 5200, 1100}, {591, 7700, 900}, {1182, 7700, 900}}};
+constexpr Row kChunkInUnit = {{{423, 5200, 3000}, {591, 7700, 900}, {1182, 7700, 900}}};
 constexpr Row kChunkNarrow = {{{556, 7000, 400}, {782, 10500, 0}, {1564, 10500, 0}}};
 constexpr Row kChunkInt8 = {{{760, 7000, 400}, {1282, 10500, 400}, {2564, 10500, 400}}};
 constexpr Row kChunkWithXScales = {{{812, 8800, 8000}, {1195, 11000, 8000}, {2390, 11000, 8000}}};

@@ -2,6 +2,7 @@
 // Measuring: tests/kernels/tune, tests/gpu/tune_test.cc.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "kernels/base/status.h"
@@ -49,10 +50,19 @@ class TuningAdminTest : public DaemonTest {
     request.set_json(json);
     return admin_->ImportTuning(Context(token).get(), request, response);
   }
-  v1::ListTuningResponse List() {
+  v1::ListTuningResponse ListAll() {
     v1::ListTuningResponse response;
     const grpc::Status status = admin_->ListTuning(Context("").get(), {}, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
+    return response;
+  }
+  // Without what ships.
+  v1::ListTuningResponse List() {
+    v1::ListTuningResponse response = ListAll();
+    auto& layers = *response.mutable_layers();
+    layers.erase(std::remove_if(layers.begin(), layers.end(),
+                                [](const v1::TunedLayer& layer) { return layer.built_in(); }),
+                 layers.end());
     return response;
   }
   std::string Export() {
@@ -91,6 +101,15 @@ TEST_F(TuningAdminTest, NeedsAnOperator) {
   v1::ImportTuningResponse response;
   EXPECT_EQ(ReasonOf(Import("", Exported({Entry(64)}), &response)), "NO_SESSION");
   EXPECT_EQ(List().layers_size(), 0);
+}
+
+TEST_F(TuningAdminTest, ListsWhatShips) {
+  const v1::ListTuningResponse all = ListAll();
+  ASSERT_GT(all.layers_size(), 0);
+  for (const v1::TunedLayer& layer : all.layers()) {
+    EXPECT_TRUE(layer.built_in());
+    EXPECT_FALSE(layer.device_name().empty());
+  }
 }
 
 TEST_F(TuningAdminTest, NamesWhatIsMissingOrWrong) {

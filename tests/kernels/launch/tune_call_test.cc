@@ -60,7 +60,7 @@ class TuneCallTest : public ::testing::Test {
 };
 
 TEST_F(TuneCallTest, MeasuresForItsOwnKindOfGpuAndExplainsIt) {
-  const auto store = TuningStore::Open({});
+  const auto store = TuningStore::Open({.built_in = "{\"schema\": 1, \"entries\": []}"});
   Open(store);
   ASSERT_TRUE(device_->Tune(call_).ok());
   ASSERT_EQ(steps_.size(), 1u);

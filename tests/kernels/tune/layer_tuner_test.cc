@@ -140,7 +140,7 @@ class LayerTunerTest : public ::testing::Test {
   int cancel_at_ = 0;
   // Large clusters are slow: others than the model's win.
   std::function<float(const cuda::FakeLaunch&)> time_of = [](const cuda::FakeLaunch& launch) {
-    return 10.0f + static_cast<float>(launch.cluster_x);
+    return 30.0f - static_cast<float>(launch.cluster_x);
   };
   std::function<CUresult(const cuda::FakeLaunch&)> result_of = [](const cuda::FakeLaunch&) {
     return CUDA_SUCCESS;
@@ -163,14 +163,14 @@ TEST_F(LayerTunerTest, TheFastestCandidateIsKeptAndServesFromThenOn) {
   for (size_t i = 0; i < 2; ++i) {
     const MeasuredPoint& point = entry->points[i];
     EXPECT_EQ(steps_[i].point, point);
-    // The least cluster among the candidates that were asked for.
+    // The largest cluster among the candidates that were asked for.
     auto candidates = Sm90CandidatesAt(Spec(), kShape, ElementType::kBFloat16, point.m);
     candidates.resize(6);
-    int least = 99;
-    for (const Sm90Choice& choice : candidates) least = std::min(least, choice.cluster);
-    EXPECT_EQ(point.tiling.cluster, least);
-    EXPECT_NEAR(point.ns, 1000 * (10 + least), 2);
-    EXPECT_NEAR(point.model_choice_ns, 1000 * (10 + candidates[0].cluster), 2);
+    int most = 0;
+    for (const Sm90Choice& choice : candidates) most = std::max(most, choice.cluster);
+    EXPECT_EQ(point.tiling.cluster, most);
+    EXPECT_NEAR(point.ns, 1000 * (30 - most), 2);
+    EXPECT_NEAR(point.model_choice_ns, 1000 * (30 - candidates[0].cluster), 2);
     EXPECT_EQ(point.samples, 3);
     EXPECT_EQ(point.candidates, 6);
   }
@@ -179,12 +179,12 @@ TEST_F(LayerTunerTest, TheFastestCandidateIsKeptAndServesFromThenOn) {
   EXPECT_EQ(entry->conditions.kernels, store_->kernels_digest());
   EXPECT_EQ(entry->conditions.flush_bytes, 4096);
   EXPECT_NEAR(entry->conditions.empty_kernel_ns, 2500, 1);
-  EXPECT_THAT(ChosenByAt(8), HasSubstr("measured 1"));
+  EXPECT_THAT(ChosenByAt(8), HasSubstr("measured 2"));
   EXPECT_THAT(ChosenByAt(40), HasSubstr("at M = 64"));
   EXPECT_THAT(ChosenByAt(20), HasSubstr("the model"));
 
   Reopen();  // the next process
-  EXPECT_THAT(ChosenByAt(8), HasSubstr("measured 1"));
+  EXPECT_THAT(ChosenByAt(8), HasSubstr("measured 2"));
 }
 
 TEST_F(LayerTunerTest, LayersThatAreLoadedFollow) {

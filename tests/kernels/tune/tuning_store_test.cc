@@ -199,7 +199,7 @@ TEST_F(TuningStoreTest, AnExportIsImportedElsewhere) {
   EXPECT_EQ(imported->entries, 1);
   EXPECT_EQ(there->Find(entry.key), entry);
 
-  const auto other = TuningStore::Open({.kernels_digest = kThen});
+  const auto other = TuningStore::Open({.kernels_digest = kThen, .built_in = RenderTuning({})});
   EXPECT_EQ(other->Import(here->Export())->stale, 1);
   EXPECT_TRUE(other->List().empty());
   EXPECT_EQ(ReasonOf(other->Import("{}").status()), "TUNING_DAMAGED");

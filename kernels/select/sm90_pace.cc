@@ -40,7 +40,7 @@ const Row& SlabRow(const Sm90Config& config) {
 }
 
 const Row& ChunkRow(const Sm90Config& config) {
-  if (config.layout().is_direct() && !config.operand().is_wide()) {
+  if (config.layout().is_direct()) {
     return config.has_x_scales ? kChunkSharedWithXScales : kChunkShared;
   }
   if (config.has_x_scales) return kChunkWithXScales;

@@ -29,6 +29,11 @@ QuantSpec SpecWith(const NumberFormat& weight, const NumberFormat& activation) {
   return spec;
 }
 
+QuantSpec Unquantized(const NumberFormat& weight) {
+  QuantSpec spec;
+  spec.weight = weight;
+  return spec;
+}
 QuantSpec BlockSpec(int64_t block_n) {
   QuantSpec spec = SpecWith(kFloat8E4M3, kFloat8E4M3);
   spec.scale = kFloat32;
@@ -121,6 +126,7 @@ std::vector<QuantSpec> SpecsToCompile() {
   for (const NumberFormat& weight : {FloatFormat(3, 4), FloatFormat(1, 6), FloatFormat(0, 7)}) {
     add(weight, kNoFormat);
   }
+  for (const NumberFormat& weight : {kBFloat16, kFloat16}) specs.push_back(Unquantized(weight));
   return specs;
 }
 
@@ -200,7 +206,7 @@ TEST(Sm90ChoiceTest, EveryKindOfSlabKernelCompiles) {
   QuantSpec zero_points = Spec(kBFloat16, 128);
   zero_points.zero_point = ZeroPointKind::kInteger;
   for (const QuantSpec& spec :
-       {BlockSpec(128), BlockSpec(64), sums_of_floats, folded, zero_points,
+       {BlockSpec(128), BlockSpec(64), sums_of_floats, folded, zero_points, Unquantized(kBFloat16),
         SpecWith(IntegerFormat(8), kInt8), SpecWith(IntegerFormat(4), kInt8)}) {
     const ElementType x_type = Sm90XTypes(spec).front();
     const auto choices = ChooseSm90(spec, {1, 8192, 8192}, x_type);

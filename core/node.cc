@@ -87,8 +87,8 @@ std::vector<std::shared_ptr<Session>> Node::Impl::sessions() const {
   return all;
 }
 
-void Node::Impl::EndSession(const std::shared_ptr<Session>& session, absl::string_view why) {
-  if (!session->End()) return;
+bool Node::Impl::EndSession(const std::shared_ptr<Session>& session, absl::string_view why) {
+  if (!session->End()) return false;
   {
     MutexLock lock(mutex);
     by_token.erase(session->token());
@@ -97,6 +97,7 @@ void Node::Impl::EndSession(const std::shared_ptr<Session>& session, absl::strin
   layers->RemoveSession(session->id());
   regions.RemoveSession(session->id()).clear();
   Observe([&](NodeObserver& o) { o.OnSessionEnd(std::string(why)); });
+  return true;
 }
 
 absl::Status Node::Impl::CheckRoom(bool stream) const {
@@ -226,8 +227,8 @@ void Node::EndKeep(const std::shared_ptr<Session>& session) {
   if (last && session->identity().transport == "stream") impl_->EndSession(session, "eof");
 }
 
-void Node::EndSession(const std::shared_ptr<Session>& session, absl::string_view why) {
-  impl_->EndSession(session, why);
+bool Node::EndSession(const std::shared_ptr<Session>& session, absl::string_view why) {
+  return impl_->EndSession(session, why);
 }
 
 void Node::EndSessions(absl::string_view why) {

@@ -54,8 +54,8 @@ class Node {
   void EndKeep(const std::shared_ptr<Session>& session);
   // Fails queued requests, stops the running one where the device can be stopped, releases
   // regions and layers. Returns at once; everything is released within 2 seconds unless a device
-  // call hangs.
-  void EndSession(const std::shared_ptr<Session>& session, absl::string_view why);
+  // call hangs. False: it had ended already.
+  bool EndSession(const std::shared_ptr<Session>& session, absl::string_view why);
   void EndSessions(absl::string_view why);  // all of them
   std::vector<SessionInfo> ListSessions() const;
 

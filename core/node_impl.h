@@ -40,7 +40,7 @@ class Node::Impl {
   const Place& PlaceOf(const Device& device) const;
 
   std::vector<std::shared_ptr<Session>> sessions() const;
-  void EndSession(const std::shared_ptr<Session>& session, absl::string_view why);
+  bool EndSession(const std::shared_ptr<Session>& session, absl::string_view why);
   // ResourceExhausted QUOTA, or OK: there is room for one more session of that kind.
   absl::Status CheckRoom(bool stream) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 

@@ -39,7 +39,8 @@ void AddPrograms(std::vector<jit::KernelSource> programs, std::set<std::string>&
   }
 }
 
-absl::StatusOr<PrewarmWork> PlanPrewarm(const std::vector<PrewarmLayer>& layers,
+absl::StatusOr<PrewarmWork> PlanPrewarm(jit::KernelCache& cache,
+                                        const std::vector<PrewarmLayer>& layers,
                                         const std::vector<std::string>& architectures,
                                         const std::vector<RowRange>& rows) {
   PrewarmWork work;
@@ -62,12 +63,14 @@ absl::StatusOr<PrewarmWork> PlanPrewarm(const std::vector<PrewarmLayer>& layers,
       step.message = std::string(programs.status().message());
       work.impossible.push_back(std::move(step));
     }
-    if (any) AddPrograms(MoeSources(architecture), seen, work);
+    if (!any) continue;
+    GEMMD_RETURN_IF_ERROR(cache.CheckTarget(architecture));
+    AddPrograms(MoeSources(architecture), seen, work);
   }
   return work;
 }
 
-// Counts steps and passes them on one at a time.
+// Counts steps, passes them on one at a time, and tells how the whole ends.
 class Reporter {
  public:
   Reporter(int total, const std::function<bool(const PrewarmStep&)>& progress)
@@ -77,26 +80,51 @@ class Reporter {
     MutexLock lock(mutex_);
     step.done = ++done_;
     step.total = total_;
+    if (step.outcome == PrewarmOutcome::kNotStored && ++not_stored_ == 1) why_ = step.message;
     if (!cancelled_ && !progress_(step)) cancelled_ = true;
   }
+  void Cancel() { cancelled_ = true; }
   bool cancelled() const { return cancelled_; }
+
+  absl::Status Result() const {
+    if (cancelled_) return absl::CancelledError("the prewarm was cancelled");
+    MutexLock lock(mutex_);
+    if (not_stored_ == 0) return absl::OkStatus();
+    return Error(absl::StatusCode::kUnavailable, "CACHE_WRITE",
+                 absl::StrCat(not_stored_, " of ", total_,
+                              " kernels are not in the cache's directory; the first: ", why_));
+  }
 
  private:
   const int total_;
   const std::function<bool(const PrewarmStep&)>& progress_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
+  int not_stored_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string why_ ABSL_GUARDED_BY(mutex_);  // of the first
   int done_ ABSL_GUARDED_BY(mutex_) = 0;
   std::atomic<bool> cancelled_{false};
 };
 
-PrewarmStep CompileOne(jit::KernelCache& cache, const jit::KernelSource& program,
-                       const Reporter& reporter) {
+// A kernel that came from the disk is there; any other must reach it.
+void Store(jit::KernelCache& cache, const jit::CompiledKernel& kernel, PrewarmStep& step) {
+  const absl::Status stored = cache.Store(kernel);
+  if (stored.ok()) return;
+  step.message = absl::StrCat(
+      step.outcome == PrewarmOutcome::kCompiled ? "compiled" : "in memory", ", but not stored: ",
+      stored.message());
+  step.outcome = PrewarmOutcome::kNotStored;
+}
+
+// Cancelled: by the reporter, or the cache is closed.
+absl::StatusOr<PrewarmStep> CompileOne(jit::KernelCache& cache, const jit::KernelSource& program,
+                                       const Reporter& reporter) {
   jit::KernelOrigin origin = jit::KernelOrigin::kCompiled;
   const absl::Time start = absl::Now();
   const auto kernel = cache.GetOrCompile(
       program, jit::CompileRequest{.priority = jit::CompilePriority::kPrewarm,
                                    .cancelled = [&] { return reporter.cancelled(); },
                                    .origin = &origin});
+  if (absl::IsCancelled(kernel.status())) return kernel.status();
   PrewarmStep step;
   step.kernel = program.label;
   step.architecture = program.architecture;
@@ -104,9 +132,11 @@ PrewarmStep CompileOne(jit::KernelCache& cache, const jit::KernelSource& program
   if (!kernel.ok()) {
     step.outcome = PrewarmOutcome::kFailed;
     step.message = std::string(kernel.status().message());
-  } else if (origin == jit::KernelOrigin::kCompiled) {
-    step.outcome = PrewarmOutcome::kCompiled;
+    return step;
   }
+  if (origin == jit::KernelOrigin::kDisk) return step;
+  if (origin == jit::KernelOrigin::kCompiled) step.outcome = PrewarmOutcome::kCompiled;
+  Store(cache, **kernel, step);
   return step;
 }
 
@@ -125,14 +155,16 @@ absl::Status KernelStore::Prewarm(const std::vector<PrewarmLayer>& layers,
                                   const std::vector<std::string>& architectures,
                                   const std::function<bool(const PrewarmStep&)>& progress,
                                   const std::vector<RowRange>& rows) {
-  GEMMD_ASSIGN_OR_RETURN(const PrewarmWork work, PlanPrewarm(layers, architectures, rows));
-  if (!work.programs.empty()) GEMMD_RETURN_IF_ERROR(cache_->Compiler().status());
+  GEMMD_ASSIGN_OR_RETURN(const PrewarmWork work,
+                         PlanPrewarm(*cache_, layers, architectures, rows));
   Reporter reporter(static_cast<int>(work.programs.size() + work.impossible.size()), progress);
   for (const PrewarmStep& step : work.impossible) reporter.Report(step);
   std::atomic<size_t> next{0};
   const auto run = [&] {
     for (size_t i = next++; i < work.programs.size() && !reporter.cancelled(); i = next++) {
-      reporter.Report(CompileOne(*cache_, work.programs[i], reporter));
+      absl::StatusOr<PrewarmStep> step = CompileOne(*cache_, work.programs[i], reporter);
+      if (!step.ok()) return reporter.Cancel();
+      reporter.Report(*std::move(step));
     }
   };
   std::vector<std::thread> threads;
@@ -141,8 +173,7 @@ absl::Status KernelStore::Prewarm(const std::vector<PrewarmLayer>& layers,
   for (size_t i = 1; i < others; ++i) threads.emplace_back(run);
   run();
   for (std::thread& thread : threads) thread.join();
-  if (reporter.cancelled()) return absl::CancelledError("the prewarm was cancelled");
-  return absl::OkStatus();
+  return reporter.Result();
 }
 
 StoredKernel KernelStore::Describe(const std::string& key, uint64_t bytes, bool loaded) const {
@@ -259,6 +290,10 @@ absl::StatusOr<ImportResult> KernelStore::Import(const std::string& bundle) {
   }
   (void)disk->Evict();
   return result;
+}
+
+absl::Status KernelStore::CheckBundleStart(absl::string_view start) {
+  return jit::CheckBundleStart(start);
 }
 
 void KernelStore::Close() { cache_->Close(); }

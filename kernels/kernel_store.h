@@ -2,7 +2,9 @@
 //         carry it elsewhere. Works without a GPU and without a driver.
 //           auto store = KernelStore::Open({.directory = directory});   // one per node
 //           GpuKernels kernels(driver, "sm_90a", store->cache());
-// Errors  Prewarm: InvalidArgument BAD_ARCHITECTURE, Unavailable NVRTC_MISSING, Cancelled. A layer
+// Errors  Prewarm: InvalidArgument BAD_ARCHITECTURE (its form, or NVRTC does not know it: nothing is
+//         compiled), Unavailable NVRTC_MISSING, Cancelled (by `progress`, or the store is closed),
+//         Unavailable CACHE_WRITE: after all kernels were tried, the directory lacks some. A layer
 //         or kernel that cannot be built is no error: its step says so. FailedPrecondition
 //         NO_CACHE_DIRECTORY: the cache lives in memory only. Import: DataLoss BUNDLE_DAMAGED
 //         (nothing is taken), Unavailable CACHE_WRITE.
@@ -19,6 +21,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "kernels/contract/quant_spec.h"
 #include "kernels/row_range.h"
@@ -42,7 +45,8 @@ struct PrewarmLayer {
   friend bool operator==(const PrewarmLayer&, const PrewarmLayer&) = default;
 };
 
-enum class PrewarmOutcome : uint8_t { kCached, kCompiled, kFailed, kNoKernel };
+// kNotStored: there is a kernel, but the cache's directory did not take it.
+enum class PrewarmOutcome : uint8_t { kCached, kCompiled, kFailed, kNoKernel, kNotStored };
 
 // One kernel of a prewarm that is done, or (kNoKernel) one layer that has none.
 struct PrewarmStep {
@@ -51,7 +55,7 @@ struct PrewarmStep {
   std::string kernel;
   std::string architecture;
   PrewarmOutcome outcome = PrewarmOutcome::kCached;
-  std::string message;  // of kFailed and kNoKernel
+  std::string message;  // of kFailed, kNoKernel and kNotStored
   absl::Duration took;
 };
 
@@ -126,6 +130,8 @@ class KernelStore {
   absl::StatusOr<RemovedKernels> Purge(const KernelFilter& filter);
   absl::StatusOr<std::string> Export(const KernelFilter& filter) const;
   absl::StatusOr<ImportResult> Import(const std::string& bundle);
+  // Whether these first bytes, however few, can be a bundle's. DataLoss BUNDLE_DAMAGED.
+  static absl::Status CheckBundleStart(absl::string_view start);
 
   // Ends compilations and whoever waits for them, with Cancelled. Kernels in memory stay.
   void Close();

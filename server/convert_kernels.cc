@@ -34,6 +34,8 @@ v1::PrewarmOutcome OutcomeToProto(PrewarmOutcome outcome) {
       return v1::PREWARM_OUTCOME_FAILED;
     case PrewarmOutcome::kNoKernel:
       return v1::PREWARM_OUTCOME_NO_KERNEL;
+    case PrewarmOutcome::kNotStored:
+      return v1::PREWARM_OUTCOME_NOT_STORED;
   }
   return v1::PREWARM_OUTCOME_UNSPECIFIED;
 }

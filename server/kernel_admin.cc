@@ -25,16 +25,19 @@ constexpr uint32_t kMostListed = 5000;
 using PrewarmStream = QueuedStream<v1::PrewarmProgress>;
 using ChunkStream = QueuedStream<v1::CacheChunk>;
 
+// Draining: the cache is closed, or will be before this prewarm has its turn.
 absl::Status RunPrewarm(const ServiceContext& context, const PrewarmJob& job,
                         PrewarmStream& stream) {
+  if (context.node->Status().draining) return Draining();
   const auto cancelled = [&stream] { return stream.cancelled(); };
   GEMMD_ASSIGN_OR_RETURN(
       const PrewarmPlan plan,
       ResolvePrewarm(job, *context.node, context.config->config.node.checkpoint_roots, cancelled));
   if (!stream.Push(ToProto(plan))) return absl::CancelledError("the client has gone");
-  return context.kernels->Prewarm(
+  const absl::Status status = context.kernels->Prewarm(
       plan.layers, plan.architectures,
       [&stream](const PrewarmStep& step) { return stream.Push(ToProto(step)); }, plan.rows);
+  return absl::IsCancelled(status) && !stream.cancelled() ? Draining() : status;
 }
 
 absl::Status SendBundle(const std::string& bundle, ChunkStream& stream) {
@@ -160,8 +163,8 @@ grpc::ServerWriteReactor<v1::CacheChunk>* KernelAdmin::Export(
   return stream;
 }
 
-// Collects the bundle, then lets the worker import it. A client that goes away leaves it short, and a
-// short bundle is refused.
+// Collects the bundle, then lets the worker import it. What cannot become a bundle ends the call at once. A
+// client that goes away leaves it short, and a short bundle is refused.
 class KernelAdmin::ImportStream : public grpc::ServerReadReactor<v1::CacheChunk> {
  public:
   ImportStream(KernelAdmin* admin, const absl::Status& allowed, v1::ImportCacheResponse* response)
@@ -176,16 +179,19 @@ class KernelAdmin::ImportStream : public grpc::ServerReadReactor<v1::CacheChunk>
   void OnReadDone(bool ok) override {
     if (!ok) return Import();
     bundle_ += chunk_.data();
-    if (bundle_.size() > kMaxBundleBytes) {
-      Finish(ToGrpcStatus(admin_.context_.Refuse(OutOfRange(
-          "bundle", bundle_.size(), absl::StrCat("at most ", kMaxBundleBytes, " bytes")))));
-      return;
-    }
+    const absl::Status status = CheckBytes();
+    if (!status.ok()) return Finish(ToGrpcStatus(admin_.context_.Refuse(status)));
     StartRead(&chunk_);
   }
   void OnDone() override { delete this; }
 
  private:
+  absl::Status CheckBytes() const {
+    if (bundle_.size() > kMaxBundleBytes) {
+      return OutOfRange("bundle", bundle_.size(), absl::StrCat("at most ", kMaxBundleBytes, " bytes"));
+    }
+    return KernelStore::CheckBundleStart(bundle_);
+  }
   void Import() {
     const absl::Status added = admin_.cache_worker_.Add([this] { Finish(ToGrpcStatus(Take())); });
     if (!added.ok()) Finish(ToGrpcStatus(admin_.context_.Refuse(added)));

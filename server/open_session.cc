@@ -23,8 +23,8 @@ absl::StatusOr<std::shared_ptr<Session>> OpenSession(Node& node, const SessionId
 }
 
 void CloseSession(Node& node, const std::shared_ptr<Session>& session, const char* why) {
+  if (!node.EndSession(session, why)) return;
   LogInfo("session ended", {{"session", node.IdOf(*session)}, {"why", why}});
-  node.EndSession(session, why);
 }
 
 }  // namespace gemmd

@@ -17,7 +17,8 @@ inline constexpr size_t kMaxSessionName = 256;  // bytes
 absl::StatusOr<std::shared_ptr<Session>> OpenSession(Node& node, const SessionIdentity& identity,
                                                      v1::OpenSessionResponse& response);
 
-// Ends `session` and says so in the log.
+// Ends `session` and says so in the log, unless it has ended already: who closes by RPC closes its socket
+// next.
 void CloseSession(Node& node, const std::shared_ptr<Session>& session, const char* why);
 
 }  // namespace gemmd

@@ -24,6 +24,8 @@ const char* OutcomeText(v1::PrewarmOutcome outcome) {
       return "failed";
     case v1::PREWARM_OUTCOME_NO_KERNEL:
       return "no kernel";
+    case v1::PREWARM_OUTCOME_NOT_STORED:
+      return "not stored";
     default:
       return "unknown";
   }
@@ -123,7 +125,7 @@ class Report {
   }
 
   void Print(const v1::PrewarmProgress& step) const {
-    std::fprintf(context_.err, "[%u/%u] %-9s %-8s %s", step.done(), step.total(),
+    std::fprintf(context_.err, "[%u/%u] %-10s %-8s %s", step.done(), step.total(),
                  OutcomeText(step.outcome()), Printable(step.architecture()).c_str(),
                  Printable(step.kernel()).c_str());
     if (step.outcome() == v1::PREWARM_OUTCOME_COMPILED) {
@@ -181,9 +183,9 @@ Command PrewarmCommand() {
           "  A manifest is JSON: {\"shapes\": [{\"spec\": QuantSpec, \"experts\", \"n\", \"k\"}],\n"
           "  \"architectures\": [...], \"rows\": [{\"first\", \"last\"}]}; --save writes one. "
           "Progress goes to\n"
-          "  stderr. Exit code 1 when a kernel does not compile, when no kernel exists for what was "
-          "asked (an\n"
-          "  architecture that gemmd does not know), and when there is no layer, but with --running.",
+          "  stderr. Exit code 1 when a kernel does not compile or does not reach the cache's directory,\n"
+          "  when no kernel exists for what was asked (an architecture that gemmd does not know), and\n"
+          "  when there is no layer, but with --running.",
       .options =
           {{"arch", 0, "LIST", "",
             "architectures, comma separated, such as sm_90a; else the manifest's, else "

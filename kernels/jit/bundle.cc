@@ -1,5 +1,6 @@
 #include "kernels/jit/bundle.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
@@ -14,17 +15,15 @@ namespace {
 constexpr char kMagic[] = "GEMMDBND";
 constexpr uint32_t kSchema = 1;
 constexpr size_t kHeaderBytes = 16;
+constexpr char kNoBundle[] = "no bundle of kernels";
 
 absl::Status Damaged(absl::string_view what) {
   return Error(absl::StatusCode::kDataLoss, "BUNDLE_DAMAGED", absl::StrCat("bundle: ", what));
 }
 
 absl::Status CheckFrame(absl::string_view bundle) {
-  if (bundle.size() < kHeaderBytes + kDigestBytes || bundle.substr(0, 8) != kMagic) {
-    return Damaged("no bundle of kernels");
-  }
-  const uint32_t schema = ReadInteger<uint32_t>(bundle, 8);
-  if (schema != kSchema) return Damaged(absl::StrCat("schema ", schema, ", not ", kSchema));
+  if (bundle.size() < kHeaderBytes + kDigestBytes) return Damaged(kNoBundle);
+  GEMMD_RETURN_IF_ERROR(CheckBundleStart(bundle));
   const size_t end = bundle.size() - kDigestBytes;
   if (DigestBytes({bundle.substr(0, end)}) != bundle.substr(end)) {
     return Damaged("its digest does not match its bytes");
@@ -33,6 +32,16 @@ absl::Status CheckFrame(absl::string_view bundle) {
 }
 
 }  // namespace
+
+absl::Status CheckBundleStart(absl::string_view start) {
+  const absl::string_view magic = kMagic;
+  const size_t known = std::min(start.size(), magic.size());
+  if (start.substr(0, known) != magic.substr(0, known)) return Damaged(kNoBundle);
+  if (start.size() < magic.size() + sizeof(uint32_t)) return absl::OkStatus();
+  const uint32_t schema = ReadInteger<uint32_t>(start, magic.size());
+  if (schema != kSchema) return Damaged(absl::StrCat("schema ", schema, ", not ", kSchema));
+  return absl::OkStatus();
+}
 
 std::string EncodeBundle(const std::vector<std::string>& entries) {
   std::string bundle = kMagic;

@@ -15,6 +15,9 @@
 
 namespace gemmd::jit {
 
+// Of the first bytes of what may become a bundle, however few: whether they can be a bundle's.
+absl::Status CheckBundleStart(absl::string_view start);
+
 std::string EncodeBundle(const std::vector<std::string>& entries);
 
 // (key, entry) in the order of the bundle, every entry verified.

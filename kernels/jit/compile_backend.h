@@ -1,7 +1,8 @@
 // What    Who compiles: NVRTC in this process, or in helper processes that may crash or hang.
-// Errors  Identity: Unavailable NVRTC_MISSING. Compile: as compiler.h; Internal COMPILER_CRASHED
-//         when the helper died or ran out of time; Unavailable COMPILER_CHANGED when another NVRTC
-//         was installed since Identity (ask again), HELPER_UNAVAILABLE when no helper starts.
+// Errors  Identity, Architectures: Unavailable NVRTC_MISSING. Compile: as compiler.h; Internal
+//         COMPILER_CRASHED when the helper died or ran out of time; Unavailable COMPILER_CHANGED when
+//         another NVRTC was installed since Identity (ask again), HELPER_UNAVAILABLE when no helper
+//         starts.
 //         Cancelled: `abandoned` said so.
 // Threads Every method is thread-safe.
 #ifndef GEMMD_KERNELS_JIT_COMPILE_BACKEND_H_
@@ -23,6 +24,8 @@ class CompileBackend {
   virtual ~CompileBackend() = default;
   // CompilerName of the compiler that Compile would use now.
   virtual absl::StatusOr<std::string> Identity() = 0;
+  // NvrtcTable::architectures of that compiler.
+  virtual absl::StatusOr<std::vector<int>> Architectures() = 0;
   // `compiler`: what the caller's key says. `abandoned` is asked now and then; true ends the
   // compilation early where that is possible: in a helper process.
   virtual absl::StatusOr<CompiledKernel> Compile(const KernelSource& source,

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "kernels/base/status.h"
 #include "kernels/jit/compiler.h"
@@ -17,7 +18,8 @@ namespace {
 
 HelperMessage Hello(const absl::StatusOr<const NvrtcTable*>& nvrtc) {
   return {kHelperHello, EmbeddedSourcesDigest(), nvrtc.ok() ? CompilerName(**nvrtc) : "",
-          std::string(nvrtc.status().message())};
+          std::string(nvrtc.status().message()),
+          nvrtc.ok() ? absl::StrJoin((*nvrtc)->architectures, ",") : ""};
 }
 
 HelperMessage Answer(const absl::StatusOr<CompiledKernel>& kernel) {

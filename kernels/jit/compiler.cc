@@ -4,7 +4,9 @@
 #include <cctype>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "kernels/base/status.h"
@@ -28,6 +30,10 @@ constexpr const char* kOptions[] = {
 // by nobody here, and it would hide what ptxas tells. Not part of the key: it changes no kernel.
 constexpr int kFirstVersionWithCache = 1209;
 constexpr char kNoCache[] = "--no-cache";
+
+// Architectures that have features of their own (a), or of their family (f).
+constexpr int kFirstWithA = 90;
+constexpr int kFirstWithF = 100;
 
 class Program {
  public:
@@ -154,6 +160,24 @@ absl::Status CheckArchitecture(const std::string& architecture) {
   return Error(absl::StatusCode::kInvalidArgument, "BAD_ARCHITECTURE",
                absl::StrCat("architecture '", architecture,
                             "' is not of the form sm_<number>, sm_<number>a or sm_<number>f"));
+}
+
+absl::Status CheckKnown(const std::string& architecture, const std::vector<int>& known) {
+  GEMMD_RETURN_IF_ERROR(CheckArchitecture(architecture));
+  absl::string_view digits = absl::StripPrefix(architecture, "sm_");
+  const bool specific = absl::ConsumeSuffix(&digits, "a");
+  const bool family = absl::ConsumeSuffix(&digits, "f");
+  int number = 0;
+  const bool suffix_exists =
+      absl::SimpleAtoi(digits, &number) && (!specific || number >= kFirstWithA) &&
+      (!family || number >= kFirstWithF);
+  if (suffix_exists && std::find(known.begin(), known.end(), number) != known.end()) {
+    return absl::OkStatus();
+  }
+  return Error(absl::StatusCode::kInvalidArgument, "BAD_ARCHITECTURE",
+               absl::StrCat("this NVRTC does not compile for ", architecture, "; it knows sm_",
+                            absl::StrJoin(known, ", sm_"), ", with suffix a from sm_", kFirstWithA,
+                            " on and with suffix f from sm_", kFirstWithF, " on"));
 }
 
 absl::StatusOr<CompiledKernel> Compile(const KernelSource& source, const NvrtcTable& nvrtc) {

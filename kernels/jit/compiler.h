@@ -2,7 +2,8 @@
 //         result.
 // Keys    kernel_key.h.
 // Errors  Unavailable NVRTC_MISSING. Internal COMPILE_FAILED: the message ends with the compiler's
-//         log. InvalidArgument BAD_ARCHITECTURE: not of the form sm_<number>[a|f].
+//         log. InvalidArgument BAD_ARCHITECTURE: not of the form sm_<number>[a|f], or unknown to the
+//         compiler.
 // Threads Any.
 #ifndef GEMMD_KERNELS_JIT_COMPILER_H_
 #define GEMMD_KERNELS_JIT_COMPILER_H_
@@ -50,8 +51,11 @@ KeyInputs KeyInputsOf(const KernelSource& source, const std::string& compiler);
 std::string KernelKey(const KernelSource& source, const std::string& compiler);
 std::string KernelKey(const KernelSource& source, const NvrtcTable& nvrtc);
 
-// InvalidArgument BAD_ARCHITECTURE.
+// InvalidArgument BAD_ARCHITECTURE: its form.
 absl::Status CheckArchitecture(const std::string& architecture);
+// InvalidArgument BAD_ARCHITECTURE: its form, or it is none of `known` (NvrtcTable::architectures), which
+// the message names.
+absl::Status CheckKnown(const std::string& architecture, const std::vector<int>& known);
 
 absl::StatusOr<CompiledKernel> Compile(const KernelSource& source, const NvrtcTable& nvrtc);
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status.h"
@@ -86,6 +87,7 @@ class Helper {
 
   const std::string& compiler() const { return compiler_; }
   const std::string& problem() const { return problem_; }  // why there is no compiler
+  const std::vector<int>& architectures() const { return architectures_; }
   absl::Time idle_since = absl::Now();
 
   // Not to be used again after Cancelled or COMPILER_CRASHED.
@@ -109,7 +111,7 @@ class Helper {
 
  private:
   absl::Status Greet(const std::function<bool()>& abandoned) {
-    const auto hello = ReceiveMessage(socket_, 4, absl::Now() + kStartLimit, abandoned);
+    const auto hello = ReceiveMessage(socket_, 5, absl::Now() + kStartLimit, abandoned);
     if (absl::IsCancelled(hello.status())) return hello.status();
     if (!hello.ok()) {
       return CannotStart(absl::StrCat(hello.status().message(), ", ended by ", End()));
@@ -119,6 +121,10 @@ class Helper {
     }
     compiler_ = (*hello)[2];
     problem_ = (*hello)[3];
+    for (const absl::string_view part : absl::StrSplit((*hello)[4], ',', absl::SkipEmpty())) {
+      int number = 0;
+      if (absl::SimpleAtoi(part, &number)) architectures_.push_back(number);
+    }
     return absl::OkStatus();
   }
 
@@ -165,6 +171,7 @@ class Helper {
   const int socket_;
   std::string compiler_;
   std::string problem_;
+  std::vector<int> architectures_;
 };
 
 class Helpers : public CompileBackend {
@@ -185,6 +192,12 @@ class Helpers : public CompileBackend {
     std::string compiler = helper->compiler();
     PutBack(std::move(helper));
     return compiler;
+  }
+
+  absl::StatusOr<std::vector<int>> Architectures() override {
+    GEMMD_RETURN_IF_ERROR(Identity().status());
+    MutexLock lock(mutex_);
+    return architectures_;
   }
 
   absl::StatusOr<CompiledKernel> Compile(const KernelSource& source, const std::string& compiler,
@@ -225,6 +238,7 @@ class Helpers : public CompileBackend {
     helper->idle_since = absl::Now();
     MutexLock lock(mutex_);
     compiler_ = helper->compiler();
+    architectures_ = helper->architectures();
     idle_.push_back(std::move(helper));
   }
 
@@ -232,6 +246,7 @@ class Helpers : public CompileBackend {
     std::vector<std::unique_ptr<Helper>> old;
     MutexLock lock(mutex_);
     compiler_ = helper.compiler();
+    architectures_ = helper.architectures();
     old.swap(idle_);
     return Error(absl::StatusCode::kUnavailable, "COMPILER_CHANGED",
                  absl::StrCat("NVRTC is now '", helper.compiler(), "', no longer '", expected,
@@ -242,6 +257,7 @@ class Helpers : public CompileBackend {
   const absl::Duration limit_;
   Mutex mutex_;
   std::string compiler_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int> architectures_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Helper>> idle_ ABSL_GUARDED_BY(mutex_);
 };
 

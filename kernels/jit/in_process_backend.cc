@@ -13,6 +13,10 @@ class InProcess : public CompileBackend {
     GEMMD_ASSIGN_OR_RETURN(const NvrtcTable* nvrtc, Table());
     return CompilerName(*nvrtc);
   }
+  absl::StatusOr<std::vector<int>> Architectures() override {
+    GEMMD_ASSIGN_OR_RETURN(const NvrtcTable* nvrtc, Table());
+    return nvrtc->architectures;
+  }
   absl::StatusOr<CompiledKernel> Compile(const KernelSource& source, const std::string&,
                                          const std::function<bool()>&) override {
     GEMMD_ASSIGN_OR_RETURN(const NvrtcTable* nvrtc, Table());

@@ -54,6 +54,7 @@ class KernelCache::State {
   SharedKernel Find(const KernelSource& source);
   CacheStats stats() const;
   absl::StatusOr<std::string> Compiler() { return backend_->Identity(); }
+  absl::Status CheckTarget(const std::string& architecture);
   KernelTiers& tiers() { return tiers_; }
   Flights& flights() { return flights_; }
 
@@ -175,6 +176,11 @@ SharedKernel KernelCache::State::Find(const KernelSource& source) {
   return tiers_.Keep(source, *std::move(kernel), /*on_disk=*/true, /*loads=*/true);
 }
 
+absl::Status KernelCache::State::CheckTarget(const std::string& architecture) {
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<int> known, backend_->Architectures());
+  return CheckKnown(architecture, known);
+}
+
 CacheStats KernelCache::State::stats() const {
   CacheStats stats;
   builder_.AddTo(stats);
@@ -218,6 +224,10 @@ void KernelCache::Forget(uint64_t wish) { state_->flights().Forget(wish); }
 
 SharedKernel KernelCache::Find(const KernelSource& source) { return state_->Find(source); }
 
+absl::Status KernelCache::Store(const CompiledKernel& kernel) {
+  return state_->tiers().Store(kernel);
+}
+
 void KernelCache::Close() { state_->flights().Close(); }
 
 std::optional<QuarantineRecord> KernelCache::Quarantined(const std::string& key, int driver) const {
@@ -231,6 +241,10 @@ void KernelCache::Quarantine(const CompiledKernel& kernel, int driver, absl::str
 CacheStats KernelCache::stats() const { return state_->stats(); }
 
 absl::StatusOr<std::string> KernelCache::Compiler() { return state_->Compiler(); }
+
+absl::Status KernelCache::CheckTarget(const std::string& architecture) {
+  return state_->CheckTarget(architecture);
+}
 
 void KernelCache::ForgetFailures() { state_->tiers().Forget(); }
 

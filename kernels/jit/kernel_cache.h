@@ -73,6 +73,10 @@ class KernelCache {
   // The kernel, to be loaded by this process, if memory or disk has it; else null.
   SharedKernel Find(const KernelSource& source);
 
+  // Whether the directory has `kernel` now; it is written when it is missing or damaged there. OK for a cache
+  // that was given none. Unavailable CACHE_WRITE: it cannot be written, or used at all.
+  absl::Status Store(const CompiledKernel& kernel);
+
   // Ends what runs and waits, with Cancelled; from now on only kernels in memory are given out.
   void Close();
 
@@ -83,6 +87,8 @@ class KernelCache {
   CacheStats stats() const;
   // CompilerName of the compiler in use. Unavailable NVRTC_MISSING.
   absl::StatusOr<std::string> Compiler();
+  // InvalidArgument BAD_ARCHITECTURE: the compiler in use does not know it. Unavailable NVRTC_MISSING.
+  absl::Status CheckTarget(const std::string& architecture);
   // The next request for a kernel that failed tries again.
   void ForgetFailures();
   // Null without a directory.

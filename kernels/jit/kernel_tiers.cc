@@ -81,25 +81,48 @@ void KernelTiers::CountDrop(const std::string& reason) {
 
 bool KernelTiers::Write(const CompiledKernel& kernel) {
   if (disk_ == nullptr) return false;
-  const absl::Status written = disk_->Write(kernel);
-  if (written.ok()) return true;
+  if (WriteToDisk(kernel).ok()) return true;
   MutexLock lock(mutex_);
   ++counts_.write_failures;
-  counts_.warning = std::string(written.message());
   return false;
+}
+
+absl::Status KernelTiers::WriteToDisk(const CompiledKernel& kernel) {
+  absl::Status written = disk_->Write(kernel);
+  if (written.ok()) return written;
+  MutexLock lock(mutex_);
+  counts_.warning = std::string(written.message());
+  return written;
+}
+
+absl::Status KernelTiers::Store(const CompiledKernel& kernel) {
+  if (disk_ == nullptr) {
+    MutexLock lock(mutex_);
+    if (counts_.warning.empty()) return absl::OkStatus();
+    return Error(absl::StatusCode::kUnavailable, "CACHE_WRITE", counts_.warning);
+  }
+  if (disk_->ReadBytes(kernel.key).ok()) return absl::OkStatus();
+  GEMMD_RETURN_IF_ERROR(WriteToDisk(kernel));
+  disk_->Used(kernel.key, /*keep=*/false);
+  Evict();
+  return absl::OkStatus();
+}
+
+void KernelTiers::Evict() {
+  const DiskTier::Eviction eviction = disk_->Evict();
+  MutexLock lock(mutex_);
+  counts_.evicted_entries += eviction.entries;
+  counts_.evicted_bytes += eviction.bytes;
 }
 
 SharedKernel KernelTiers::Keep(const KernelSource& source, CompiledKernel kernel, bool on_disk,
                                bool loads) {
   auto shared = std::make_shared<const CompiledKernel>(std::move(kernel));
-  DiskTier::Eviction eviction;
   if (on_disk) {
     disk_->Used(shared->key, loads);
-    eviction = disk_->Evict();
+    Evict();
   }
   MutexLock lock(mutex_);
-  counts_.evicted_entries += eviction.entries;
-  counts_.evicted_bytes += eviction.bytes;
   if (loads || !on_disk) memory_.Keep(source, shared);
   return shared;
 }

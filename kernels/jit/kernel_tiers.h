@@ -39,6 +39,9 @@ class KernelTiers {
 
   // Whether the disk has the kernel now.
   bool Write(const CompiledKernel& kernel);
+  // The disk has the kernel afterwards. OK without a disk that somebody asked for, else Unavailable
+  // CACHE_WRITE. Counts nothing: a result that did not reach the disk was counted by Write.
+  absl::Status Store(const CompiledKernel& kernel);
   // `on_disk`: the disk has it. `loads`: this process loads it. It stays in memory when it is loaded,
   // or nowhere else.
   SharedKernel Keep(const KernelSource& source, CompiledKernel kernel, bool on_disk, bool loads);
@@ -52,6 +55,9 @@ class KernelTiers {
 
  private:
   std::set<std::string> RecordedCompilers();
+  // Becomes the warning when it fails.
+  absl::Status WriteToDisk(const CompiledKernel& kernel);
+  void Evict();
   void CountDrop(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::unique_ptr<DiskTier> disk_;

@@ -39,6 +39,14 @@ std::vector<std::string> Candidates() {
   return candidates;
 }
 
+std::vector<int> ArchitecturesOf(const NvrtcTable& table) {
+  int count = 0;
+  if (table.nvrtcGetNumSupportedArchs(&count) != NVRTC_SUCCESS || count <= 0) return {};
+  std::vector<int> architectures(static_cast<size_t>(count));
+  if (table.nvrtcGetSupportedArchs(architectures.data()) != NVRTC_SUCCESS) return {};
+  return architectures;
+}
+
 // Empty, or why `library` cannot be used.
 std::string Fill(void* library, NvrtcTable& table) {
 #define GEMMD_FIND_NVRTC_FUNCTION(name)                                       \
@@ -54,6 +62,8 @@ std::string Fill(void* library, NvrtcTable& table) {
     return absl::StrCat("is version ", major, ".", minor, ", gemmd needs 12.8 or later");
   }
   table.version = absl::StrCat(major, ".", minor);
+  table.architectures = ArchitecturesOf(table);
+  if (table.architectures.empty()) return "does not tell its architectures";
   table.digest = LibraryDigest(reinterpret_cast<const void*>(table.nvrtcVersion));
   if (table.digest.empty()) return "cannot be told apart from other builds: its file is unreadable";
   return "";

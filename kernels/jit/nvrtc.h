@@ -19,6 +19,8 @@
 #define GEMMD_NVRTC_FUNCTIONS(X) \
   X(nvrtcVersion)                \
   X(nvrtcGetErrorString)         \
+  X(nvrtcGetNumSupportedArchs)   \
+  X(nvrtcGetSupportedArchs)      \
   X(nvrtcCreateProgram)          \
   X(nvrtcDestroyProgram)         \
   X(nvrtcAddNameExpression)      \
@@ -41,6 +43,7 @@ struct NvrtcTable {
   // releases apart.
   std::string digest;
   std::string path;  // what was loaded
+  std::vector<int> architectures;  // it compiles for: 75, 80, 90 ...
 };
 
 // Once per process. A failure is not remembered: NVRTC may be installed while the daemon runs.

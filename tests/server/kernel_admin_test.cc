@@ -1,6 +1,10 @@
 // Prewarming and the cache through a daemon on the CPU device: no GPU, no driver.
 #include <gmock/gmock.h>
 
+#include <filesystem>
+#include <thread>
+
+#include "absl/time/clock.h"
 #include "kernels/base/status.h"
 #include "kernels/jit/nvrtc.h"
 #include "tests/server/fixture.h"
@@ -69,6 +73,37 @@ TEST_F(KernelAdminTest, PrewarmStreamsItsLayersThenEveryKernel) {
   }
 }
 
+TEST_F(KernelAdminTest, PrewarmThatDoesNotReachTheDirectoryEndsWithAnError) {
+  const std::string token = OpenBySocket();
+  std::filesystem::remove_all(directory_ / "cache");
+  std::vector<v1::PrewarmProgress> messages;
+  const grpc::Status status = Prewarm(token, SmallRequest(), &messages);
+  EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_EQ(ReasonOf(status), "CACHE_WRITE");
+  ASSERT_GT(messages.size(), 1u);
+  EXPECT_EQ(messages.back().done(), messages.back().total()) << "all were tried";
+  for (size_t i = 1; i < messages.size(); ++i) {
+    EXPECT_EQ(messages[i].outcome(), v1::PREWARM_OUTCOME_NOT_STORED);
+    EXPECT_THAT(messages[i].message(), HasSubstr("No such file"));
+  }
+}
+
+TEST_F(KernelAdminTest, PrewarmEndsWithTheDaemonAndSaysWhy) {
+  const std::string token = OpenBySocket();
+  const auto context = Context(token, absl::Seconds(120));
+  const auto reader = admin_->Prewarm(context.get(), SmallRequest());
+  v1::PrewarmProgress message;
+  ASSERT_TRUE(reader->Read(&message));
+  std::thread stopper([this] { daemon_->Stop(absl::Now() + absl::Seconds(10)); });
+  while (reader->Read(&message)) {
+    EXPECT_EQ(message.outcome(), v1::PREWARM_OUTCOME_COMPILED) << message.message();
+  }
+  const grpc::Status status = reader->Finish();
+  stopper.join();
+  EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_EQ(ReasonOf(status), "DRAINING") << status.error_message();
+}
+
 TEST_F(KernelAdminTest, PrewarmOfRunningLayersTakesThem) {
   const std::string token = OpenBySocket();
   RegisterLayer(token);
@@ -119,6 +154,21 @@ TEST_F(KernelAdminTest, ChangingCallsNeedAnOperatorListingDoesNot) {
   writer->WritesDone();
   EXPECT_EQ(ReasonOf(writer->Finish()), "NO_SESSION");
   EXPECT_EQ(List().matching(), 0u);
+}
+
+TEST_F(KernelAdminTest, AnImportOfSomethingElseEndsAtItsFirstBytes) {
+  constexpr int kChunks = 256;
+  const std::string token = OpenBySocket();
+  const auto context = Context(token);
+  v1::ImportCacheResponse imported;
+  const auto writer = admin_->ImportCache(context.get(), &imported);
+  v1::CacheChunk chunk;
+  chunk.set_data(std::string(1 << 20, '\0'));
+  int written = 0;
+  while (written < kChunks && writer->Write(chunk)) ++written;
+  EXPECT_LT(written, kChunks) << "the daemon went on reading";
+  writer->WritesDone();
+  EXPECT_EQ(ReasonOf(writer->Finish()), "BUNDLE_DAMAGED");
 }
 
 TEST_F(KernelAdminTest, ExportedBundleComesBackAfterAPurge) {

@@ -9,7 +9,10 @@
 #include <cerrno>
 #include <cstring>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "server/logging.h"
 #include "tests/server/fixture.h"
 
 namespace gemmd {
@@ -54,6 +57,25 @@ TEST_F(SessionSocketTest, EndOfFileEndsTheSession) {
     absl::SleepFor(absl::Milliseconds(10));
   }
   EXPECT_EQ(daemon_->node().Status().sessions, 0);
+}
+
+TEST_F(SessionSocketTest, ASessionClosedByRpcIsLoggedAsEndedOnce) {
+  testing::internal::CaptureStderr();
+  StartLogging(LogFormat::kJson, LogLevel::kInfo);
+  auto client = std::make_unique<SessionSocketClient>(directory_ / "s.sock");
+  const std::string token = client->Open();
+  v1::CloseSessionResponse response;
+  EXPECT_TRUE(sessions_->CloseSession(Context(token).get(), {}, &response).ok());
+  client.reset();
+  SessionSocketClient next(directory_ / "s.sock");
+  next.Open();  // answered by the thread that has served the end of the first by then
+  StopLogging();
+  std::vector<std::string> ends;
+  for (const auto line : absl::StrSplit(testing::internal::GetCapturedStderr(), '\n')) {
+    if (absl::StrContains(line, "session ended")) ends.emplace_back(line);
+  }
+  ASSERT_EQ(ends.size(), 1u);
+  EXPECT_THAT(ends[0], testing::HasSubstr("\"close\""));
 }
 
 // Opens a session, leaves the connection to a child of its own, and ends. Only system calls: the caller has

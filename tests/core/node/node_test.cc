@@ -214,7 +214,8 @@ TEST_F(NodeTest, SessionsThatNobodyKeepsLeaveRoomForOthers) {
   ASSERT_TRUE(node->BeginKeep(**first).ok());
   EXPECT_TRUE(node->OpenSession(by_rpc).ok()) << "a kept session gives its place up";
   EXPECT_EQ(ReasonOf(node->OpenSession(by_rpc).status()), "QUOTA");
-  node->EndSession(*second, "close");
+  EXPECT_TRUE(node->EndSession(*second, "close"));
+  EXPECT_FALSE(node->EndSession(*second, "eof")) << "it ended before";
   EXPECT_TRUE(node->OpenSession(by_rpc).ok()) << "so does one that ended";
   std::vector<Client> more;
   while (node->Status().sessions < options.max_sessions) more.emplace_back(*node);

@@ -43,6 +43,21 @@ TEST(BundleTest, EveryTruncationAndEveryFlippedBitIsDamage) {
   ExpectDamaged(bundle + '\0', "one byte more");
 }
 
+TEST(BundleTest, AnyFirstBytesOfABundleMayBecomeOneOthersAreRefusedAtOnce) {
+  constexpr size_t kTold = 12;  // magic and schema
+  const std::string bundle = EncodeBundle({Entry('a')});
+  for (size_t size = 0; size <= bundle.size(); ++size) {
+    EXPECT_TRUE(CheckBundleStart(bundle.substr(0, size)).ok()) << size;
+  }
+  for (size_t at = 0; at < kTold; ++at) {
+    std::string changed = bundle.substr(0, kTold);
+    changed[at] ^= 1;
+    EXPECT_EQ(ReasonOf(CheckBundleStart(changed)), "BUNDLE_DAMAGED") << at;
+    if (at >= 8) continue;  // the schema is one number
+    EXPECT_EQ(ReasonOf(CheckBundleStart(changed.substr(0, at + 1))), "BUNDLE_DAMAGED") << at;
+  }
+}
+
 TEST(BundleTest, WholeBundleWithADamagedEntryIsRefused) {
   std::string entry = Entry('a');
   entry.back() ^= 1;

@@ -133,6 +133,16 @@ TEST_F(CompilerTest, FilesOfTheWorkingDirectoryAreNotIncluded) {
   EXPECT_THAT(Message(kernel.status()), HasSubstr("on_disk.h"));
 }
 
+TEST_F(CompilerTest, KnowsItsArchitectures) {
+  for (const char* known : {"sm_80", "sm_90", "sm_90a", "sm_100a"}) {
+    EXPECT_TRUE(CheckKnown(known, nvrtc_->architectures).ok()) << known;
+  }
+  const absl::Status unknown = CheckKnown("sm_99", nvrtc_->architectures);
+  EXPECT_EQ(ReasonOf(unknown), "BAD_ARCHITECTURE");
+  EXPECT_THAT(std::string(unknown.message()), HasSubstr("sm_80"));
+  EXPECT_EQ(ReasonOf(CheckKnown("sm_9", nvrtc_->architectures)), "BAD_ARCHITECTURE");
+}
+
 TEST_F(CompilerTest, KeyDependsOnEveryInput) {
   const KernelSource source = ScaleKernel(2);
   NvrtcTable other = *nvrtc_;

@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <map>
+#include <thread>
 
 #include "kernels/base/status.h"
 #include "kernels/cuda/context.h"
@@ -12,6 +13,7 @@
 #include "kernels/jit/kernel_cache.h"
 #include "kernels/jit/nvrtc.h"
 #include "kernels/layer_programs.h"
+#include "tests/kernels/fake_compiler.h"
 #include "tests/support/fake_driver.h"
 
 namespace gemmd {
@@ -190,6 +192,92 @@ TEST_F(KernelStoreTest, ListingReadsFactsOnlyAndVerifyingFindsDamageBehindThem) 
   ASSERT_EQ(verified.dropped.size(), 1u);
   EXPECT_EQ(verified.dropped[0].key, key);
   EXPECT_THAT(verified.dropped[0].problem, HasSubstr("digest"));
+}
+
+// Prewarming with a compiler that takes no time, into a directory that may be lost.
+class PrewarmTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<KernelStore> Open(const fs::path& directory) {
+    return *KernelStore::Open(
+        {.directory = directory, .compile_helper = testing::FakeCompiler::Helper()});
+  }
+  absl::Status Prewarm(KernelStore& store, const std::string& architecture = "sm_80") {
+    steps_.clear();
+    return store.Prewarm({SmallLayer()}, {architecture}, [this](const PrewarmStep& step) {
+      steps_.push_back(step);
+      return true;
+    });
+  }
+  // Every kernel was tried, with this outcome, and what is said of each has `text` in it.
+  void ExpectAll(PrewarmOutcome outcome, const std::string& text) const {
+    ASSERT_FALSE(steps_.empty());
+    EXPECT_EQ(steps_.back().done, steps_.back().total);
+    for (const PrewarmStep& step : steps_) {
+      EXPECT_EQ(step.outcome, outcome) << step.kernel << ": " << step.message;
+      EXPECT_THAT(step.message, HasSubstr(text)) << step.kernel;
+    }
+  }
+
+  testing::FakeCompiler compiler_;
+  const fs::path directory_ = compiler_.cache_directory();
+  std::vector<PrewarmStep> steps_;
+};
+
+TEST_F(PrewarmTest, KernelsThatDoNotReachTheDirectoryAreToldAndAnErrorAtTheEnd) {
+  const auto store = Open(directory_);
+  fs::remove_all(directory_);
+  absl::Status status = Prewarm(*store);
+  EXPECT_EQ(ReasonOf(status), "CACHE_WRITE");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("No such file"));
+  ExpectAll(PrewarmOutcome::kNotStored, "compiled, but not stored: ");
+  const uint64_t kernels = steps_.size();
+  EXPECT_EQ(store->stats().write_failures, kernels) << "each counts once";
+
+  EXPECT_EQ(ReasonOf(Prewarm(*store)), "CACHE_WRITE");
+  ExpectAll(PrewarmOutcome::kNotStored, "in memory, but not stored: ");
+
+  fs::create_directory(directory_);
+  status = Prewarm(*store);
+  EXPECT_TRUE(status.ok()) << status;
+  ExpectAll(PrewarmOutcome::kCached, "");
+  EXPECT_EQ(store->List({})->size(), kernels) << "what was in memory only is on disk now";
+  EXPECT_EQ(store->stats().compilations, kernels);
+}
+
+TEST_F(PrewarmTest, ADirectoryThatCannotBeUsedIsAnErrorNoneIsNot) {
+  std::ofstream{directory_} << "a file";
+  EXPECT_EQ(ReasonOf(Prewarm(*Open(directory_))), "CACHE_WRITE");
+  ExpectAll(PrewarmOutcome::kNotStored, "no directory");
+  EXPECT_TRUE(Prewarm(*Open("")).ok());
+  ExpectAll(PrewarmOutcome::kCompiled, "");
+}
+
+TEST_F(PrewarmTest, EndsAtOnceWhenTheStoreIsClosed) {
+  compiler_.Hold("include");
+  const auto store = Open(directory_);
+  absl::Status status;
+  std::thread prewarm([&] { status = Prewarm(*store); });
+  EXPECT_TRUE(testing::Eventually([&] { return store->cache()->stats().running > 0; }));
+  store->Close();
+  prewarm.join();
+  compiler_.Release();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
+  EXPECT_TRUE(steps_.empty()) << steps_[0].message;
+}
+
+TEST_F(PrewarmTest, ArchitectureThatTheCompilerDoesNotKnowIsRefusedOnce) {
+  const auto store = Open(directory_);
+  for (const char* unknown : {"sm_99", "sm_80a", "sm_90f"}) {
+    const absl::Status status = Prewarm(*store, unknown);
+    EXPECT_EQ(ReasonOf(status), "BAD_ARCHITECTURE") << unknown;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("sm_90, sm_100")) << unknown;
+    EXPECT_TRUE(steps_.empty());
+  }
+  EXPECT_EQ(store->stats().failed_compilations, 0);
+  EXPECT_TRUE(Prewarm(*store, "sm_100f").ok());
+  // Known to neither: what gemmd lacks is said first, as for one that the compiler knows.
+  EXPECT_TRUE(Prewarm(*store, "sm_70").ok());
+  ExpectAll(PrewarmOutcome::kNoKernel, "sm_70");
 }
 
 TEST(LayerSourcesTest, RowRangesChooseAmongSpecialisedKernels) {

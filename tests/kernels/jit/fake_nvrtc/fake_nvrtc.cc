@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -20,6 +21,8 @@ struct _nvrtcProgram {
 };
 
 namespace {
+
+constexpr int kArchitectures[] = {75, 80, 86, 89, 90, 100, 120};
 
 // Whether the file `name` exists and its text is in `source`.
 bool IsMeant(const std::string& source, const char* name) {
@@ -40,6 +43,14 @@ nvrtcResult nvrtcVersion(int* major, int* minor) {
   return version != nullptr && std::sscanf(version, "%d.%d", major, minor) == 2
              ? NVRTC_SUCCESS
              : NVRTC_ERROR_INVALID_INPUT;
+}
+nvrtcResult nvrtcGetNumSupportedArchs(int* count) {
+  *count = std::size(kArchitectures);
+  return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcGetSupportedArchs(int* architectures) {
+  std::copy(std::begin(kArchitectures), std::end(kArchitectures), architectures);
+  return NVRTC_SUCCESS;
 }
 const char* nvrtcGetErrorString(nvrtcResult) { return "an error of the fake"; }
 nvrtcResult nvrtcCreateProgram(nvrtcProgram* program, const char* source, const char*, int,

@@ -143,6 +143,7 @@ absl::StatusOr<std::shared_ptr<Link>> SessionState::Acquire(absl::Time deadline)
   MutexLock reopening(reopen_mutex_);
   link = Current();
   if (link->alive()) return link;
+  if (options_.on_reconnect) options_.on_reconnect();
   const absl::Time until = std::min(deadline, absl::Now() + options_.reconnect_timeout);
   GEMMD_ASSIGN_OR_RETURN(link, OpenLink(until));
   {

@@ -9,6 +9,7 @@
 #define GEMMD_CLIENT_SESSION_STATE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -35,6 +36,9 @@ struct SessionOptions {
   absl::Duration load_timeout = absl::Minutes(30);  // of layer registrations
   RetryPolicy retry;
   bool use_session_socket = true;
+  // Called when a call found the daemon gone and waits for another one; on the thread of that call, which
+  // holds a lock: it must not use the session.
+  std::function<void()> on_reconnect = nullptr;
 };
 
 // Something the daemon holds for this session and that must exist again after a restart.

@@ -1,8 +1,8 @@
-#include <cerrno>
-#include <cstring>
-#include <fstream>
+#include <algorithm>
+#include <set>
 
 #include "absl/strings/str_cat.h"
+#include "client/gemmctl/bounded_file.h"
 #include "client/gemmctl/command.h"
 #include "client/gemmctl/export_file.h"
 #include "client/gemmctl/proto_json.h"
@@ -12,7 +12,18 @@
 namespace gemmd::gemmctl {
 namespace {
 
-constexpr size_t kPieceBytes = size_t{1} << 20;
+std::vector<Option> CacheOptions() {
+  return {{"arch", 0, "NAME", "", "list, purge, export: only kernels for this architecture"},
+          {"key", 0, "PREFIX", "", "the same: only kernels whose key starts with this"},
+          {"other-compilers", 0, "", "",
+           "the same: only kernels that another compiler than the daemon's has made"},
+          {"all", 0, "", "", "purge: everything, instead of what these select"},
+          {"force", 0, "", "", "export: replace FILE when it exists"},
+          {"limit", 0, "COUNT", "1000", "list: at most this many"}};
+}
+
+constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
+constexpr absl::string_view kBundleMagic = "GEMMDBND";  // kernels/jit/README.md
 
 v1::CacheFilter FilterOf(const Arguments& arguments) {
   v1::CacheFilter filter;
@@ -103,8 +114,8 @@ absl::StatusOr<int> Purge(const Context& context, const Arguments& arguments,
   v1::PurgeCacheRequest request;
   *request.mutable_filter() = FilterOf(arguments);
   request.set_everything(arguments.Has("all"));
-  if (request.filter().ByteSizeLong() == 0 && !request.everything()) {
-    return BadArgument("purge removes what --key, --arch or --other-compilers name, or --all");
+  if ((request.filter().ByteSizeLong() != 0) == request.everything()) {
+    return BadArgument("purge removes either what --key, --arch and --other-compilers select, or --all");
   }
   GEMMD_ASSIGN_OR_RETURN(const v1::PurgeCacheResponse response, admin.PurgeCache(request));
   if (context.json) {
@@ -140,18 +151,35 @@ absl::StatusOr<int> Export(const Context& context, const Arguments& arguments,
   return kDone;
 }
 
+// A file that begins as 'cache export' writes them; the daemon verifies the rest.
+absl::StatusOr<BoundedFile> OpenBundle(const std::string& path) {
+  GEMMD_ASSIGN_OR_RETURN(BoundedFile file, BoundedFile::Open(path));
+  if (file.size() >= kBundleMagic.size()) {
+    GEMMD_ASSIGN_OR_RETURN(const std::string begin, file.Read(0, kBundleMagic.size()));
+    if (begin == kBundleMagic) return file;
+  }
+  return Error(absl::StatusCode::kInvalidArgument, "BAD_FILE",
+               absl::StrCat(path, ": is no bundle of kernels that 'gemmctl cache export' wrote"));
+}
+
 absl::StatusOr<int> Import(const Context& context, const Arguments& arguments,
                            const client::Admin& admin) {
   GEMMD_ASSIGN_OR_RETURN(const std::string path, Operand(arguments, "the file to read"));
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
-  GEMMD_ASSIGN_OR_RETURN(const v1::ImportCacheResponse response,
-                         admin.ImportCache([&file](std::string* piece) {
-                           piece->resize(kPieceBytes);
-                           file.read(piece->data(), static_cast<std::streamsize>(piece->size()));
-                           piece->resize(static_cast<size_t>(file.gcount()));
-                           return !piece->empty();
-                         }));
+  GEMMD_ASSIGN_OR_RETURN(const BoundedFile file, OpenBundle(path));
+  uint64_t sent = 0;
+  absl::Status read;
+  const absl::StatusOr<v1::ImportCacheResponse> answer = admin.ImportCache([&](std::string* piece) {
+    if (sent == file.size()) return false;
+    absl::StatusOr<std::string> bytes = file.Read(sent, std::min(kPieceBytes, file.size() - sent));
+    read = bytes.status();
+    if (!read.ok()) return false;  // the daemon takes nothing of a bundle that ends early
+    sent += bytes->size();
+    *piece = *std::move(bytes);
+    return true;
+  });
+  GEMMD_RETURN_IF_ERROR(read);
+  GEMMD_RETURN_IF_ERROR(answer.status());
+  const v1::ImportCacheResponse& response = *answer;
   if (context.json) {
     context.PrintJson(ToJson(response));
     return kDone;
@@ -166,23 +194,46 @@ absl::StatusOr<int> Import(const Context& context, const Arguments& arguments,
   return kDone;
 }
 
-using Action = absl::StatusOr<int> (*)(const Context&, const Arguments&, const client::Admin&);
+struct Action {
+  std::string name;
+  absl::StatusOr<int> (*run)(const Context&, const Arguments&, const client::Admin&);
+  bool takes_operand;
+  std::set<std::string> options;
+};
+
+const std::vector<Action>& Actions() {
+  static const auto* const actions = new std::vector<Action>{
+      {"list", &List, false, {"arch", "key", "other-compilers", "limit"}},
+      {"show", &Show, true, {}},
+      {"verify", &Verify, false, {}},
+      {"purge", &Purge, false, {"arch", "key", "other-compilers", "all"}},
+      {"export", &Export, true, {"arch", "key", "other-compilers", "force"}},
+      {"import", &Import, true, {}}};
+  return *actions;
+}
+
+absl::Status CheckWords(const Action& action, const Arguments& arguments) {
+  if (arguments.positional().size() > (action.takes_operand ? 2u : 1u)) {
+    return BadArgument(absl::StrCat("'", arguments.positional().back(), "' is one word too many"));
+  }
+  for (const Option& option : CacheOptions()) {
+    if (!arguments.Given(option.name) || action.options.count(option.name) != 0) continue;
+    return BadArgument(absl::StrCat("cache ", action.name, " takes no --", option.name));
+  }
+  for (const char* filter : {"arch", "key"}) {  // of an unset variable, it would select everything
+    if (!arguments.Given(filter) || !arguments.Text(filter).empty()) continue;
+    return BadArgument(absl::StrCat("--", filter, " is empty"));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<int> RunCache(const Context& context, const Arguments& arguments) {
-  constexpr std::pair<const char*, Action> kActions[] = {
-      {"list", &List},   {"show", &Show},     {"verify", &Verify},
-      {"purge", &Purge}, {"export", &Export}, {"import", &Import},
-  };
   const std::string name = arguments.positional().empty() ? "list" : arguments.positional()[0];
-  for (const auto& [known, action] : kActions) {
-    if (name != known) continue;
-    const bool takes_operand = name == "show" || name == "export" || name == "import";
-    if (arguments.positional().size() > (takes_operand ? 2u : 1u)) {
-      return BadArgument(
-          absl::StrCat("'", arguments.positional().back(), "' is one word too many"));
-    }
+  for (const Action& action : Actions()) {
+    if (name != action.name) continue;
+    GEMMD_RETURN_IF_ERROR(CheckWords(action, arguments));
     GEMMD_ASSIGN_OR_RETURN(const client::Admin admin, context.OpenAdmin());
-    return action(context, arguments, admin);
+    return action.run(context, arguments, admin);
   }
   return BadArgument(
       absl::StrCat("cache '", name, "' is none of list, show, verify, purge, export, import"));
@@ -201,13 +252,7 @@ Command CacheCommand() {
               "  purge   remove what the options select; loaded kernels stay in use\n"
               "  export  what the options select as one file, for another machine\n"
               "  import  take such a file; it is verified as a whole before anything is taken",
-          .options = {{"arch", 0, "NAME", "", "only kernels for this architecture"},
-                      {"key", 0, "PREFIX", "", "only kernels whose key starts with this"},
-                      {"other-compilers", 0, "", "",
-                       "only kernels that another compiler than the daemon's has made"},
-                      {"all", 0, "", "", "purge: everything"},
-                      {"force", 0, "", "", "export: replace FILE when it exists"},
-                      {"limit", 0, "COUNT", "1000", "list: at most this many"}},
+          .options = CacheOptions(),
           .examples =
               "  gemmctl cache list --arch sm_90a\n"
               "  gemmctl cache export llama-sm_90a.kernels --arch sm_90a\n"

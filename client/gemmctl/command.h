@@ -1,6 +1,6 @@
 // What    One subcommand of gemmctl: a table entry with its options, its help and its function.
 // Exit    0 done; 1 failed, or a check did not hold; 2 usage; 69 nothing listens at the address; 77
-//         not allowed.
+//         not allowed. Ctrl-C ends the process by its signal, 130 to a shell.
 // Threads One thread.
 #ifndef GEMMD_CLIENT_GEMMCTL_COMMAND_H_
 #define GEMMD_CLIENT_GEMMCTL_COMMAND_H_

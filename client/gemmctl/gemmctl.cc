@@ -21,8 +21,9 @@ std::vector<Option> GlobalOptions(bool offline = false) {
            "/run/gemmd/gemmd.sock"},
           everywhere[0],
           {"timeout", 0, "SECONDS", "10",
-           "how long a call to the daemon may take; loading a layer and computing with it only when this "
-           "is given"},
+           "how long a call to the daemon may take; loading layers and computing with them only when this is "
+           "given. Compiling (prewarm), measuring (tune) and cache verify, export and import take what they "
+           "take: for these it limits how long the daemon may need to answer at all"},
           everywhere[1]};
 }
 
@@ -31,12 +32,14 @@ constexpr char kExitCodes[] =
     "  1   the daemon answered with an error, or a comparison or check did not hold\n"
     "  2   wrong usage\n"
     "  69  no daemon listens at the address\n"
-    "  77  the daemon, or the mode of its socket, does not allow this to the caller\n";
+    "  77  the daemon, or the mode of its socket, does not allow this to the caller\n"
+    "  130 ended by Ctrl-C, as the shell tells it; 'register --hold' ends with 0\n";
 
 constexpr char kOfflineExitCodes[] =
     "  0   done\n"
     "  1   it failed, or the checkpoint has problems\n"
-    "  2   wrong usage\n";
+    "  2   wrong usage\n"
+    "  130 ended by Ctrl-C, as the shell tells it\n";
 
 std::string ToolHelp() {
   std::string text =
@@ -129,6 +132,11 @@ absl::StatusOr<client::Session> Context::OpenSession(const std::string& name) co
   options.attempt_timeout = timeout;
   options.call_timeout = timeout;
   options.load_timeout = long_timeout.value_or(options.load_timeout);
+  options.on_reconnect = [name, to = err, wait = options.reconnect_timeout, bar = progress_bar] {
+    std::fprintf(to, "%s%s: the daemon ended the session; waiting up to %s for the next one\n",
+                 bar ? "\r\x1b[K" : "", name.c_str(), absl::FormatDuration(wait).c_str());
+    std::fflush(to);
+  };
   return client::Session::Open(options);
 }
 

@@ -100,11 +100,13 @@ absl::StatusOr<int> RunRegister(const Context& context, const Arguments& argumen
   sigset_t signals;
   if (hold) signals = BlockSignals();
   if (arguments.Has("all")) {
+    GEMMD_ASSIGN_OR_RETURN(const v1::RegisterModelRequest request, ModelRequest(arguments));
     GEMMD_ASSIGN_OR_RETURN(client::Session session, context.OpenSession("gemmctl register"));
-    GEMMD_ASSIGN_OR_RETURN(const client::Model model, RegisterAll(context, arguments, session));
+    GEMMD_ASSIGN_OR_RETURN(const client::Model model, RegisterAll(context, request, session));
     if (hold) GEMMD_RETURN_IF_ERROR(WaitFor(context, session, signals, "layers"));
     return model.failures.empty() ? kDone : kFailed;
   }
+  GEMMD_RETURN_IF_ERROR(CheckOneModule(arguments));
   GEMMD_ASSIGN_OR_RETURN(const v1::LayerSlice slice, SliceOf(arguments));
   GEMMD_ASSIGN_OR_RETURN(client::Session session, context.OpenSession("gemmctl register"));
   GEMMD_ASSIGN_OR_RETURN(LayerSource source, FindSource(arguments, session));

@@ -19,8 +19,16 @@
 namespace gemmd::gemmctl {
 namespace {
 
-std::vector<std::string> Words(const Arguments& arguments, const std::string& option) {
-  return absl::StrSplit(arguments.Text(option), ',', absl::SkipEmpty());
+// None where the option is not given; an empty one, of an unset variable for example, would choose every module.
+absl::StatusOr<std::vector<std::string>> Patterns(const Arguments& arguments, const std::string& option) {
+  if (!arguments.Has(option)) return std::vector<std::string>();
+  std::vector<std::string> patterns = absl::StrSplit(arguments.Text(option), ',');
+  for (const std::string& pattern : patterns) {
+    if (!pattern.empty()) continue;
+    return BadArgument(absl::StrCat("--", option, " '", arguments.Text(option),
+                                    "' has an empty pattern; '*' is every module"));
+  }
+  return patterns;
 }
 
 absl::Status SetTensor(const Arguments& arguments, v1::ModelSlice& slice) {
@@ -35,32 +43,6 @@ absl::Status SetTensor(const Arguments& arguments, v1::ModelSlice& slice) {
   }
   *slice.mutable_tensor() = client::RankOf(rank, size).rank();
   return absl::OkStatus();
-}
-
-absl::StatusOr<v1::RegisterModelRequest> RequestOf(const Arguments& arguments) {
-  std::string path = arguments.Text("checkpoint");
-  const std::vector<std::string>& words = arguments.positional();
-  if (!words.empty()) path = words[0];
-  if (path.empty()) return BadArgument("the checkpoint's folder is needed");
-  if (words.size() > 1 || arguments.Has("module")) {
-    return BadArgument("--all takes no module; --modules chooses some");
-  }
-  for (const char* option : {"rows", "columns", "row-parts", "name"}) {
-    if (!arguments.Has(option)) continue;
-    return BadArgument(absl::StrCat("--", option, " is of one module; --all takes --tp, --experts"));
-  }
-  v1::RegisterModelRequest request;
-  request.set_path(std::filesystem::absolute(path).lexically_normal().string());
-  const std::string device = arguments.Text("device");
-  if (device != "auto") request.set_device(device);
-  for (const std::string& pattern : Words(arguments, "modules")) request.add_modules(pattern);
-  for (const std::string& pattern : Words(arguments, "exclude")) request.add_exclude(pattern);
-  request.set_fuse(arguments.Has("fuse"));
-  request.set_keep_going(arguments.Has("keep-going"));
-  GEMMD_ASSIGN_OR_RETURN(const v1::LayerSlice slice, SliceOf(arguments));
-  *request.mutable_slice()->mutable_experts() = slice.experts();
-  GEMMD_RETURN_IF_ERROR(SetTensor(arguments, *request.mutable_slice()));
-  return request;
 }
 
 std::string ProgressText(const v1::RegisterModelProgress& progress) {
@@ -112,9 +94,47 @@ std::vector<Option> ModelOptions() {
           {"keep-going", 0, "", "", "with --all: register the others when a module fails"}};
 }
 
-absl::StatusOr<client::Model> RegisterAll(const Context& context, const Arguments& arguments,
+absl::Status CheckOneModule(const Arguments& arguments) {
+  for (const Option& option : ModelOptions()) {
+    if (!arguments.Has(option.name)) continue;
+    const char* const hint =
+        option.name == "tp" ? "; a module alone is cut with --rows, --columns, --experts" : "";
+    return BadArgument(absl::StrCat("--", option.name, " needs --all", hint));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::RegisterModelRequest> ModelRequest(const Arguments& arguments) {
+  std::string path = arguments.Text("checkpoint");
+  const std::vector<std::string>& words = arguments.positional();
+  if (!words.empty()) path = words[0];
+  if (path.empty()) return BadArgument("the checkpoint's folder is needed");
+  if (words.size() > 1 || arguments.Has("module")) {
+    return BadArgument("--all takes no module; --modules chooses some");
+  }
+  for (const char* option : {"rows", "columns", "row-parts", "name"}) {
+    if (!arguments.Has(option)) continue;
+    return BadArgument(absl::StrCat("--", option, " is of one module; --all takes --tp, --experts"));
+  }
+  v1::RegisterModelRequest request;
+  request.set_path(std::filesystem::absolute(path).lexically_normal().string());
+  const std::string device = arguments.Text("device");
+  if (device != "auto") request.set_device(device);
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<std::string> modules, Patterns(arguments, "modules"));
+  *request.mutable_modules() = {modules.begin(), modules.end()};
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<std::string> excluded, Patterns(arguments, "exclude"));
+  *request.mutable_exclude() = {excluded.begin(), excluded.end()};
+  request.set_fuse(arguments.Has("fuse"));
+  request.set_keep_going(arguments.Has("keep-going"));
+  GEMMD_ASSIGN_OR_RETURN(const v1::LayerSlice slice, SliceOf(arguments));
+  *request.mutable_slice()->mutable_experts() = slice.experts();
+  GEMMD_RETURN_IF_ERROR(SetTensor(arguments, *request.mutable_slice()));
+  return request;
+}
+
+absl::StatusOr<client::Model> RegisterAll(const Context& context,
+                                          const v1::RegisterModelRequest& request,
                                           client::Session& session) {
-  GEMMD_ASSIGN_OR_RETURN(const v1::RegisterModelRequest request, RequestOf(arguments));
   auto line = std::make_unique<ProgressLine>(context);
   auto model = client::RegisterModel(session, request, [&](const auto& progress) {
     if (line->due()) line->Show(ProgressText(progress));

@@ -14,8 +14,15 @@ namespace gemmd::gemmctl {
 // --all, --modules, --exclude, --fuse, --tp, --keep-going.
 std::vector<Option> ModelOptions();
 
+// Without --all: InvalidArgument BAD_ARGUMENT when one of these options is given.
+absl::Status CheckOneModule(const Arguments& arguments);
+
+// With --all: what the arguments ask for.
+absl::StatusOr<v1::RegisterModelRequest> ModelRequest(const Arguments& arguments);
+
 // Registers and describes; the layers live as long as the result.
-absl::StatusOr<client::Model> RegisterAll(const Context& context, const Arguments& arguments,
+absl::StatusOr<client::Model> RegisterAll(const Context& context,
+                                          const v1::RegisterModelRequest& request,
                                           client::Session& session);
 
 }  // namespace gemmd::gemmctl

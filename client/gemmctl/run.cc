@@ -4,15 +4,14 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/gemmctl/command.h"
+#include "client/gemmctl/execution_report.h"
 #include "client/gemmctl/export_file.h"
 #include "client/gemmctl/layer_source.h"
 #include "client/gemmctl/matrix_file.h"
 #include "client/gemmctl/numbers.h"
-#include "client/gemmctl/proto_json.h"
 #include "client/gemmctl/reference.h"
 #include "client/gemmctl/table.h"
 #include "client/gemmctl/workspace.h"
@@ -156,13 +155,6 @@ absl::StatusOr<Reference> MakeReference(const Context& context, const Arguments&
   return reference;
 }
 
-// "0123456789abcdef; ready beside them: fedcba9876543210".
-std::string NumericsText(const v1::ExecutionReport& report) {
-  const auto hex = [](uint64_t id) { return absl::StrCat(absl::Hex(id, absl::kZeroPad16)); };
-  if (report.armed_numerics() == 0) return hex(report.numerics());
-  return absl::StrCat(hex(report.numerics()), "; ready beside them: ", hex(report.armed_numerics()));
-}
-
 void PrintReport(const Context& context, const Problem& problem, const Outcome& outcome,
                  const Reference& reference, const ErrorReport& error, double bound) {
   const v1::ExecutionReport& report = outcome.response.report();
@@ -172,7 +164,7 @@ void PrintReport(const Context& context, const Problem& problem, const Outcome& 
                        {"k", problem.k},
                        {"dtype", DataTypeName(problem.dtype)},
                        {"memory", outcome.memory},
-                       {"report", ToJson(report)},
+                       {"report", ReportJson(report)},
                        {"reference", reference.text},
                        {"relative_frobenius_error", error.relative_frobenius},
                        {"max_abs_error", error.max_abs},
@@ -191,9 +183,9 @@ void PrintReport(const Context& context, const Problem& problem, const Outcome& 
   table.Add({"M x N x K", absl::StrCat(problem.m, " x ", problem.n, " x ", problem.k, ", ",
                                        DataTypeName(problem.dtype), ", memory ", outcome.memory)});
   table.Add({"kernel", report.kernel()});
-  if (problem.batch_invariant && report.numerics() != 0) {
-    table.Add({"numerics", NumericsText(report)});
-  }
+  const std::string numerics = NumericsText(report);
+  // Those of another request cannot be named.
+  if (problem.batch_invariant && !numerics.empty()) table.Add({"numerics", numerics});
   if (!report.reason().empty()) table.Add({"note", report.reason()});
   table.Add({"in the daemon", absl::StrCat(MicrosecondsText(report.queue_us()), " queued, ",
                                            MicrosecondsText(report.execute_us()), " executing")});
@@ -207,11 +199,8 @@ void PrintReport(const Context& context, const Problem& problem, const Outcome& 
 absl::Status SetInvariance(const Arguments& arguments, Problem* problem) {
   problem->batch_invariant = arguments.Has("batch-invariant") || arguments.Has("numerics");
   if (!arguments.Has("numerics")) return absl::OkStatus();
-  const std::string text = arguments.Text("numerics");
-  if (absl::SimpleHexAtoi(text, &problem->numerics) && problem->numerics != 0) {
-    return absl::OkStatus();
-  }
-  return BadArgument(absl::StrCat("--numerics '", text, "' is no id of 16 hexadecimal digits"));
+  GEMMD_ASSIGN_OR_RETURN(problem->numerics, ParseNumerics(arguments.Text("numerics")));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<int> RunRun(const Context& context, const Arguments& arguments) {
@@ -272,7 +261,8 @@ Command RunCommand() {
             "messages) or auto"},
            {"batch-invariant", 0, "", "", "a row's bits do not depend on the other rows"},
            {"numerics", 0, "ID", "",
-            "the same, by the kernel of this id, which explain and a run before this one name"},
+            "the same, by the kernel of this id, which explain and a run with --batch-invariant name "
+            "where the layer has such kernels; on the CPU device there are none"},
            {"max-error", 0, "X", "4e-3", "largest relative Frobenius error for exit code 0"}}) {
     options.push_back(option);
   }

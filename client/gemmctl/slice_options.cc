@@ -30,6 +30,11 @@ absl::StatusOr<v1::AxisSlice> AxisOf(const std::string& option, const std::strin
   int64_t begin = 0;
   int64_t end = 0;
   if (ends.size() == 2 && read(ends[0], &begin) && read(ends[1], &end)) {
+    // An end of 0 is the axis's end on the wire; written out it is an empty range.
+    if (!ends[1].empty() && end <= begin) {
+      return BadArgument(absl::StrCat("--", option, " '", text, "' is an empty range; '", begin,
+                                      ":' goes to the end of the axis"));
+    }
     return client::RangeOf(begin, end);
   }
   return BadArgument(absl::StrCat("--", option, " '", text,
@@ -56,7 +61,7 @@ absl::StatusOr<v1::RowPart> RowPartOf(const std::string& text) {
 }  // namespace
 
 std::vector<Option> SliceOptions() {
-  return {{"rows", 0, "PART", "", "of N: RANK/SIZE (0/4) or BEGIN:END (0:1024)"},
+  return {{"rows", 0, "PART", "", "of N: RANK/SIZE (0/4) or BEGIN:END (0:1024; 1024: to the end)"},
           {"columns", 0, "PART", "", "of K, the same way; not within a group"},
           {"experts", 0, "PART", "", "of E, the same way"},
           {"row-parts", 0, "LIST", "",
@@ -75,8 +80,8 @@ absl::StatusOr<v1::LayerSlice> SliceOf(const Arguments& arguments) {
     const std::string text = arguments.Text(option);
     GEMMD_ASSIGN_OR_RETURN(*(slice.*axis)(), AxisOf(option, text));
   }
+  if (!arguments.Has("row-parts")) return slice;
   const std::string parts = arguments.Text("row-parts");
-  if (parts.empty()) return slice;
   for (const std::string& part : Words(absl::StrSplit(parts, ','))) {
     GEMMD_ASSIGN_OR_RETURN(*slice.add_row_parts(), RowPartOf(part));
   }

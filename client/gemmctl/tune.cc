@@ -203,16 +203,17 @@ absl::StatusOr<int> Import(const Context& context, const Arguments& arguments,
     sum.set_layers(sum.layers() + response.layers());
     sum.set_stale(sum.stale() + response.stale());
   }
+  const int code = sum.layers() == 0 && sum.stale() > 0 ? kFailed : kDone;
   if (context.json) {
     context.PrintJson(ToJson(sum));
-    return kDone;
+    return code;
   }
   context.Print(absl::StrCat(sum.layers(), " layers imported\n"));
   if (sum.stale() > 0) {
     context.Print(absl::StrCat("warning: ", sum.stale(),
                                " were measured with other kernels and are not taken\n"));
   }
-  return kDone;
+  return code;
 }
 
 absl::StatusOr<int> RunTune(const Context& context, const Arguments& arguments) {
@@ -275,7 +276,8 @@ Command TuneCommand() {
            {"list", 0, "", "", "what is known, and from where"},
            {"export", 0, "FILE", "", "write what was measured or imported here"},
            {"force", 0, "", "", "export: replace the file when it exists"},
-           {"import", 0, "FILE", "", "take what another machine with the same GPU exported"}},
+           {"import", 0, "FILE", "",
+            "take what another machine with the same GPU exported; exit 1 when all of it is stale"}},
       .examples =
           "  gemmctl tune /models/llama --time-limit 300\n"
           "  gemmctl tune --running --m 1,16,64 --candidates 10\n"

@@ -101,8 +101,35 @@ class FakeDaemon::Gemms : public v1::GemmService::Service {
   FakeDaemon* const daemon_;
 };
 
+class FakeDaemon::Admins : public v1::AdminService::Service {
+ public:
+  explicit Admins(FakeDaemon* daemon) : daemon_(daemon) {}
+  grpc::Status ImportTuning(grpc::ServerContext* context, const v1::ImportTuningRequest*,
+                            v1::ImportTuningResponse* response) override {
+    *response = daemon_->imported_tuning;
+    return daemon_->Enter("ImportTuning", context, true);
+  }
+  grpc::Status ImportCache(grpc::ServerContext* context, grpc::ServerReader<v1::CacheChunk>* reader,
+                           v1::ImportCacheResponse* response) override {
+    const grpc::Status entered = daemon_->Enter("ImportCache", context, true);
+    if (!entered.ok()) return entered;
+    std::string bundle;
+    v1::CacheChunk chunk;
+    while (reader->Read(&chunk)) bundle += chunk.data();
+    response->set_imported(1);
+    MutexLock lock(daemon_->mutex_);
+    daemon_->imported_bundle_ = std::move(bundle);
+    return grpc::Status::OK;
+  }
+
+ private:
+  FakeDaemon* const daemon_;
+};
+
 FakeDaemon::FakeDaemon(const std::string& directory)
-    : directory_(directory), gemms_(std::make_unique<Gemms>(this)) {}
+    : directory_(directory),
+      gemms_(std::make_unique<Gemms>(this)),
+      admins_(std::make_unique<Admins>(this)) {}
 
 FakeDaemon::~FakeDaemon() { Stop(); }
 
@@ -117,6 +144,7 @@ void FakeDaemon::Start() {
   builder.RegisterService(static_cast<v1::RegionService::Service*>(this));
   builder.RegisterService(static_cast<v1::LayerService::Service*>(this));
   builder.RegisterService(gemms_.get());
+  builder.RegisterService(admins_.get());
   server_ = builder.BuildAndStart();
   listener_ = ListenAt(directory_ + "/session.sock");
   acceptor_ = std::thread([this, listener = listener_] { AcceptLoop(listener); });
@@ -240,6 +268,11 @@ size_t FakeDaemon::regions() {
 size_t FakeDaemon::layers() {
   MutexLock lock(mutex_);
   return layers_.size();
+}
+
+std::string FakeDaemon::imported_bundle() {
+  MutexLock lock(mutex_);
+  return imported_bundle_;
 }
 
 grpc::Status FakeDaemon::Hello(grpc::ServerContext* context, const v1::HelloRequest*,

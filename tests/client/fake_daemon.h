@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "gemmd/v1/admin.grpc.pb.h"
 #include "gemmd/v1/gemm.grpc.pb.h"
 #include "gemmd/v1/layer.grpc.pb.h"
 #include "gemmd/v1/region.grpc.pb.h"
@@ -47,6 +48,7 @@ class FakeDaemon : public v1::SessionService::Service,
   std::atomic<bool> offer_session_socket{true};
   std::string digest = "d1";
   std::atomic<uint64_t> armed_numerics{0};  // that batch-invariant requests may name; 0 = none
+  v1::ImportTuningResponse imported_tuning;  // what ImportTuning answers
   int gemms_before_break = -1;  // the Submit stream ends after so many answers; -1 = never
 
   void Inject(const std::string& method, Fault fault);
@@ -54,9 +56,11 @@ class FakeDaemon : public v1::SessionService::Service,
   size_t sessions();
   size_t regions();
   size_t layers();
+  std::string imported_bundle();  // what the last ImportCache brought
 
  private:
-  class Gemms;  // GemmService: its methods have the names of messages
+  class Gemms;   // GemmService: its methods have the names of messages
+  class Admins;  // AdminService: imports only
 
   grpc::Status Enter(const std::string& method, grpc::ServerContext* context, bool needs_session);
   std::string OpenToken();
@@ -87,6 +91,7 @@ class FakeDaemon : public v1::SessionService::Service,
 
   const std::string directory_;
   std::unique_ptr<Gemms> gemms_;
+  std::unique_ptr<Admins> admins_;
   std::unique_ptr<grpc::Server> server_;
   int listener_ = -1;
   std::thread acceptor_;
@@ -95,6 +100,7 @@ class FakeDaemon : public v1::SessionService::Service,
   std::map<std::string, int> calls_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> tokens_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::string> regions_ ABSL_GUARDED_BY(mutex_);  // id to bytes
+  std::string imported_bundle_ ABSL_GUARDED_BY(mutex_);
   std::set<uint64_t> layers_ ABSL_GUARDED_BY(mutex_);
   std::set<uint64_t> tickets_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;

@@ -100,6 +100,21 @@ TEST_F(SessionTest, IsKeptByAStreamWhereThereIsNoSessionSocket) {
   EXPECT_TRUE(Eventually([&] { return daemon_->sessions() == 0; }));
 }
 
+TEST_F(SessionTest, TellsThatACallWaitsForAnotherDaemon) {
+  SessionOptions options = Options();
+  int waits = 0;
+  options.on_reconnect = [&waits] { ++waits; };
+  auto session = Session::Open(options);
+  ASSERT_TRUE(session.ok()) << session.status();
+  ASSERT_TRUE(session->AllocateHost(4096).ok());
+  EXPECT_EQ(waits, 0);
+  Restart();
+  ASSERT_TRUE(Eventually([&] { return !session->connected(); }));
+  EXPECT_TRUE(session->AllocateHost(4096).ok());
+  EXPECT_TRUE(session->AllocateHost(4096).ok());
+  EXPECT_EQ(waits, 1);
+}
+
 TEST_F(SessionTest, NamesTheAddressWhenNothingListens) {
   daemon_->Stop();
   const absl::Status status = Session::Open(Options()).status();

@@ -96,6 +96,9 @@ TEST_F(ToolsTest, GemmctlQuantizesItsReferenceWithTheLayersStaticScale) {
 TEST_F(ToolsTest, GemmctlRunsBatchInvariantRequests) {
   const Result run = Gemmctl(With(LayerWords("run"), {"--random", "3", "--batch-invariant"}));
   EXPECT_EQ(run.code, 0) << run.out;
+  const Result json =
+      Gemmctl(With(LayerWords("run"), {"--random", "3", "--batch-invariant", "-o", "json"}));
+  EXPECT_EQ(json.out.find("\"numerics\"") != std::string::npos, OnCuda()) << json.out;
   EXPECT_EQ(Gemmctl(With(LayerWords("run"), {"--random", "3", "--numerics", "1234"})).code, 1)
       << "no kernel has them";
 }

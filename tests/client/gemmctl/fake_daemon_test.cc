@@ -1,0 +1,106 @@
+// gemmctl with a daemon that answers as the test wants: what is sent, and what an answer means.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/jit/bundle.h"
+#include "tests/client/fake_daemon.h"
+#include "tests/client/gemmctl/tool.h"
+
+namespace gemmd::gemmctl {
+namespace {
+
+using testing::HasSubstr;
+
+class GemmctlDaemonTest : public testing::Test {
+ protected:
+  GemmctlDaemonTest() {
+    char pattern[] = "/tmp/gmfXXXXXX";
+    directory_ = mkdtemp(pattern);
+    daemon_ = std::make_unique<client::FakeDaemon>(directory_);
+    daemon_->Start();
+  }
+  ~GemmctlDaemonTest() override {
+    daemon_ = nullptr;
+    std::filesystem::remove_all(directory_);
+  }
+  ToolRun Gemmctl(std::vector<std::string> words) const {
+    words.insert(words.begin(), {"--socket", daemon_->socket_path()});
+    return Tool(words);
+  }
+  std::string Write(const std::string& text) const {
+    const std::string path = directory_ + "/in";
+    std::ofstream(path) << text;
+    return path;
+  }
+
+  std::string directory_;
+  std::unique_ptr<client::FakeDaemon> daemon_;
+};
+
+TEST_F(GemmctlDaemonTest, ImportsWhatBeginsAsABundleDoesInPieces) {
+  const std::string bundle = jit::EncodeBundle({std::string(3 << 20, 'x')});
+  const ToolRun run = Gemmctl({"cache", "import", Write(bundle)});
+  EXPECT_EQ(run.code, kDone) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("1 imported"));
+  EXPECT_TRUE(daemon_->imported_bundle() == bundle) << daemon_->imported_bundle().size() << " bytes";
+}
+
+TEST_F(GemmctlDaemonTest, SendsNothingOfAFileThatIsNoBundle) {
+  const std::string pipe = directory_ + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const std::vector<std::string> paths = {pipe, "/dev/zero", directory_, directory_ + "/missing"};
+  for (const std::string& path : paths) {
+    const ToolRun run = Gemmctl({"cache", "import", path});
+    EXPECT_EQ(run.code, kFailed) << path << run.err;
+    EXPECT_THAT(run.err, HasSubstr("BAD_FILE")) << path;
+  }
+  for (const char* text : {"", "GEMMDBN", "GEMMDBNX and more", "a text of some length"}) {
+    const ToolRun run = Gemmctl({"cache", "import", Write(text)});
+    EXPECT_EQ(run.code, kFailed) << text << run.err;
+    EXPECT_THAT(run.err, HasSubstr("is no bundle of kernels")) << text;
+  }
+  EXPECT_EQ(daemon_->calls("ImportCache"), 0);
+}
+
+TEST_F(GemmctlDaemonTest, AnImportOfTuningThatTakesNothingFails) {
+  const std::string path = Write("{\"entries\": [{}, {}]}");
+  daemon_->imported_tuning.set_stale(2);
+  for (const char* output : {"text", "json"}) {
+    EXPECT_EQ(Gemmctl({"tune", "--import", path, "-o", output}).code, kFailed) << output;
+  }
+  EXPECT_THAT(Gemmctl({"tune", "--import", path}).out, HasSubstr("2 were measured with other kernels"));
+  daemon_->imported_tuning.set_layers(1);
+  EXPECT_EQ(Gemmctl({"tune", "--import", path}).code, kDone) << "some were taken";
+  daemon_->imported_tuning.Clear();
+  EXPECT_EQ(Gemmctl({"tune", "--import", path}).code, kDone) << "an empty export";
+}
+
+TEST_F(GemmctlDaemonTest, SaysOnceThatItWaitsForTheNextDaemon) {
+  Context context;
+  context.socket = daemon_->socket_path();
+  context.err = std::tmpfile();
+  {
+    auto session = context.OpenSession("gemmctl register");
+    ASSERT_TRUE(session.ok()) << session.status();
+    daemon_->Stop();
+    daemon_->Start();
+    while (session->connected()) absl::SleepFor(absl::Milliseconds(5));
+    EXPECT_TRUE(session->AllocateHost(4096).ok());
+    EXPECT_TRUE(session->AllocateHost(4096).ok());
+  }
+  EXPECT_EQ(Drain(context.err),
+            "gemmctl register: the daemon ended the session; waiting up to 10s for the next one\n");
+}
+
+}  // namespace
+}  // namespace gemmd::gemmctl

@@ -153,14 +153,18 @@ absl::StatusOr<int> RunPrewarm(const Context& context, const Arguments& argument
   }
   GEMMD_ASSIGN_OR_RETURN(const client::Admin admin, context.OpenAdmin());
   Report report(context);
-  GEMMD_RETURN_IF_ERROR(admin.Prewarm(
-      request, [&report](const v1::PrewarmProgress& progress) { report.Take(progress); }));
+  const absl::Status prewarmed = admin.Prewarm(
+      request, [&report](const v1::PrewarmProgress& progress) { report.Take(progress); });
+  // All kernels were tried: what became of them is told, then the error.
+  const bool is_whole = prewarmed.ok() || ReasonOf(prewarmed) == "CACHE_WRITE";
+  if (!is_whole) return prewarmed;
   if (saved.has_value()) {
     v1::PrewarmRequest manifest = report.manifest();
     *manifest.mutable_rows() = request.rows();
     GEMMD_RETURN_IF_ERROR(WriteManifest(manifest, *saved));
   }
   report.Summarize();
+  GEMMD_RETURN_IF_ERROR(prewarmed);
   if (!report.did_anything() && !arguments.Has("running")) {
     return absl::FailedPreconditionError(
         "nothing to compile: no layer was given, and the daemon holds none");

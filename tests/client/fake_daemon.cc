@@ -104,6 +104,23 @@ class FakeDaemon::Gemms : public v1::GemmService::Service {
 class FakeDaemon::Admins : public v1::AdminService::Service {
  public:
   explicit Admins(FakeDaemon* daemon) : daemon_(daemon) {}
+  // A full disk.
+  grpc::Status Prewarm(grpc::ServerContext* context, const v1::PrewarmRequest*,
+                       grpc::ServerWriter<v1::PrewarmProgress>* writer) override {
+    const grpc::Status entered = daemon_->Enter("Prewarm", context, true);
+    if (!entered.ok()) return entered;
+    v1::PrewarmProgress progress;
+    progress.set_total(1);
+    progress.add_layers();
+    writer->Write(progress);
+    progress.Clear();
+    progress.set_done(1);
+    progress.set_total(1);
+    progress.set_outcome(v1::PREWARM_OUTCOME_NOT_STORED);
+    progress.set_message("compiled, but not stored");
+    writer->Write(progress);
+    return MakeStatus({.code = grpc::StatusCode::UNAVAILABLE, .reason = "CACHE_WRITE"});
+  }
   grpc::Status ImportTuning(grpc::ServerContext* context, const v1::ImportTuningRequest*,
                             v1::ImportTuningResponse* response) override {
     *response = daemon_->imported_tuning;

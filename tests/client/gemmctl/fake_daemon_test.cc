@@ -72,6 +72,18 @@ TEST_F(GemmctlDaemonTest, SendsNothingOfAFileThatIsNoBundle) {
   EXPECT_EQ(daemon_->calls("ImportCache"), 0);
 }
 
+TEST_F(GemmctlDaemonTest, APrewarmOnAFullDiskSaysWhatBecameOfEveryKernelAndFails) {
+  const std::string manifest = directory_ + "/manifest";
+  const ToolRun run = Gemmctl({"prewarm", "--running", "--save", manifest});
+  EXPECT_EQ(run.code, kFailed);
+  EXPECT_THAT(run.out, HasSubstr("1 not stored"));
+  EXPECT_THAT(run.err, HasSubstr("CACHE_WRITE"));
+  EXPECT_TRUE(std::filesystem::exists(manifest));
+  const ToolRun json = Gemmctl({"prewarm", "--running", "-o", "json"});
+  EXPECT_EQ(json.code, kFailed);
+  EXPECT_THAT(json.out, HasSubstr("PREWARM_OUTCOME_NOT_STORED"));
+}
+
 TEST_F(GemmctlDaemonTest, AnImportOfTuningThatTakesNothingFails) {
   const std::string path = Write("{\"entries\": [{}, {}]}");
   daemon_->imported_tuning.set_stale(2);

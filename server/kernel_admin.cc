@@ -8,22 +8,20 @@
 #include "absl/strings/str_cat.h"
 #include "core/activity.h"
 #include "core/prewarm.h"
+#include "server/admin_calls.h"
 #include "server/convert_errors.h"
 #include "server/convert_kernels.h"
 #include "server/logging.h"
-#include "server/queued_stream.h"
 #include "server/status.h"
 
 namespace gemmd {
 namespace {
 
-constexpr size_t kChunkBytes = size_t{1} << 20;
 constexpr size_t kMaxBundleBytes = size_t{1} << 30;
 constexpr uint32_t kDefaultListed = 1000;
 constexpr uint32_t kMostListed = 5000;
 
 using PrewarmStream = QueuedStream<v1::PrewarmProgress>;
-using ChunkStream = QueuedStream<v1::CacheChunk>;
 
 // Draining: the cache is closed, or will be before this prewarm has its turn.
 absl::Status RunPrewarm(const ServiceContext& context, const PrewarmJob& job,
@@ -38,15 +36,6 @@ absl::Status RunPrewarm(const ServiceContext& context, const PrewarmJob& job,
       plan.layers, plan.architectures,
       [&stream](const PrewarmStep& step) { return stream.Push(ToProto(step)); }, plan.rows);
   return absl::IsCancelled(status) && !stream.cancelled() ? Draining() : status;
-}
-
-absl::Status SendBundle(const std::string& bundle, ChunkStream& stream) {
-  for (size_t at = 0; at < bundle.size(); at += kChunkBytes) {
-    v1::CacheChunk chunk;
-    chunk.set_data(bundle.substr(at, kChunkBytes));
-    if (!stream.Push(std::move(chunk))) return absl::CancelledError("the client has gone");
-  }
-  return absl::OkStatus();
 }
 
 absl::Status FillList(const ServiceContext& context, const KernelFilter& filter, uint32_t limit,
@@ -70,40 +59,16 @@ absl::Status FillList(const ServiceContext& context, const KernelFilter& filter,
 
 grpc::ServerWriteReactor<v1::PrewarmProgress>* KernelAdmin::Prewarm(
     const absl::Status& allowed, const v1::PrewarmRequest& request) {
-  auto* stream = new PrewarmStream;
-  if (!allowed.ok()) {
-    stream->Complete(allowed);
-    return stream;
-  }
-  if (context_.node->Status().draining) {
-    stream->Complete(context_.Refuse(Draining()));
-    return stream;
-  }
-  absl::StatusOr<PrewarmJob> job = FromProto(request);
-  if (!job.ok()) {
-    stream->Complete(context_.Refuse(job.status()));
-    return stream;
-  }
-  const absl::Status added = prewarm_worker_.Add([this, stream, job = *std::move(job)] {
-    const absl::Status status = RunPrewarm(context_, job, *stream);
-    LogInfo("prewarm ended", {{"status", status.ok() ? "OK" : std::string(status.message())}});
-    stream->Complete(status);
-  });
-  if (!added.ok()) stream->Complete(context_.Refuse(added));
-  return stream;
+  return StartJob<v1::PrewarmProgress>(
+      context_, prewarm_worker_, allowed, FromProto(request), "prewarm",
+      [this](const PrewarmJob& job, PrewarmStream& stream) {
+        return RunPrewarm(context_, job, stream);
+      });
 }
 
 grpc::ServerUnaryReactor* KernelAdmin::Defer(const absl::Status& allowed,
                                              std::function<absl::Status()> work) {
-  auto* call = new DeferredCall;
-  if (!allowed.ok()) {
-    call->Finish(ToGrpcStatus(allowed));
-    return call;
-  }
-  const absl::Status added =
-      cache_worker_.Add([call, work = std::move(work)] { call->Finish(ToGrpcStatus(work())); });
-  if (!added.ok()) call->Finish(ToGrpcStatus(context_.Refuse(added)));
-  return call;
+  return DeferCall(context_, cache_worker_, allowed, std::move(work));
 }
 
 grpc::ServerUnaryReactor* KernelAdmin::List(const v1::ListCacheRequest& request,
@@ -156,7 +121,7 @@ grpc::ServerWriteReactor<v1::CacheChunk>* KernelAdmin::Export(
   if (status.ok()) {
     status = cache_worker_.Add([this, stream, filter = *filter] {
       const absl::StatusOr<std::string> bundle = context_.kernels->Export(filter);
-      stream->Complete(bundle.ok() ? SendBundle(*bundle, *stream) : bundle.status());
+      stream->Complete(bundle.ok() ? SendChunks(*bundle, *stream) : bundle.status());
     });
   }
   if (!status.ok()) stream->Complete(status);

@@ -8,18 +8,15 @@
 #include "core/activity.h"
 #include "core/tune.h"
 #include "kernels/base/status.h"
+#include "server/admin_calls.h"
 #include "server/convert_tuning.h"
 #include "server/logging.h"
-#include "server/queued_stream.h"
 #include "server/status.h"
 
 namespace gemmd {
 namespace {
 
-constexpr size_t kChunkBytes = size_t{1} << 20;
-
 using TuneStream = QueuedStream<v1::TuneProgress>;
-using ChunkStream = QueuedStream<v1::CacheChunk>;
 
 absl::Status RunTune(const ServiceContext& context, TuneJob job, TuneStream& stream) {
   const auto cancelled = [&stream] { return stream.cancelled(); };
@@ -35,27 +32,9 @@ absl::Status RunTune(const ServiceContext& context, TuneJob job, TuneStream& str
 
 grpc::ServerWriteReactor<v1::TuneProgress>* TuningAdmin::Tune(const absl::Status& allowed,
                                                               const v1::TuneRequest& request) {
-  auto* stream = new TuneStream;
-  if (!allowed.ok()) {
-    stream->Complete(allowed);
-    return stream;
-  }
-  if (context_.node->Status().draining) {
-    stream->Complete(context_.Refuse(Draining()));
-    return stream;
-  }
-  absl::StatusOr<TuneJob> job = FromProto(request);
-  if (!job.ok()) {
-    stream->Complete(context_.Refuse(job.status()));
-    return stream;
-  }
-  const absl::Status added = tune_worker_.Add([this, stream, job = *std::move(job)] {
-    const absl::Status status = RunTune(context_, job, *stream);
-    LogInfo("tuning ended", {{"status", status.ok() ? "OK" : std::string(status.message())}});
-    stream->Complete(status);
-  });
-  if (!added.ok()) stream->Complete(context_.Refuse(added));
-  return stream;
+  return StartJob<v1::TuneProgress>(
+      context_, tune_worker_, allowed, FromProto(request), "tuning",
+      [this](const TuneJob& job, TuneStream& stream) { return RunTune(context_, job, stream); });
 }
 
 void TuningAdmin::List(v1::ListTuningResponse* response) const {
@@ -77,14 +56,7 @@ void TuningAdmin::List(v1::ListTuningResponse* response) const {
 grpc::ServerWriteReactor<v1::CacheChunk>* TuningAdmin::Export() {
   auto* stream = new ChunkStream;
   const absl::Status added = store_worker_.Add([this, stream] {
-    const std::string json = context_.tuning->Export();
-    for (size_t at = 0; at < json.size(); at += kChunkBytes) {
-      v1::CacheChunk chunk;
-      chunk.set_data(json.substr(at, kChunkBytes));
-      if (!stream->Push(std::move(chunk))) break;
-    }
-    stream->Complete(stream->cancelled() ? absl::CancelledError("the client has gone")
-                                         : absl::OkStatus());
+    stream->Complete(SendChunks(context_.tuning->Export(), *stream));
   });
   if (!added.ok()) stream->Complete(context_.Refuse(added));
   return stream;
@@ -93,16 +65,9 @@ grpc::ServerWriteReactor<v1::CacheChunk>* TuningAdmin::Export() {
 grpc::ServerUnaryReactor* TuningAdmin::Import(const absl::Status& allowed,
                                               const v1::ImportTuningRequest& request,
                                               v1::ImportTuningResponse* response) {
-  auto* call = new DeferredCall;
-  absl::Status added = allowed;
-  if (added.ok()) {
-    added = store_worker_.Add([this, call, json = request.json(), response] {
-      call->Finish(ToGrpcStatus(Take(json, *response)));
-    });
-    if (!added.ok()) added = context_.Refuse(added);
-  }
-  if (!added.ok()) call->Finish(ToGrpcStatus(added));
-  return call;
+  return DeferCall(context_, store_worker_, allowed, [this, json = request.json(), response] {
+    return Take(json, *response);
+  });
 }
 
 absl::Status TuningAdmin::Take(const std::string& json, v1::ImportTuningResponse& response) const {

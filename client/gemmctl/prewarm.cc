@@ -68,14 +68,7 @@ absl::StatusOr<v1::PrewarmRequest> MakeRequest(const Arguments& arguments) {
     request.clear_rows();
     GEMMD_RETURN_IF_ERROR(AddRows(arguments.Text("m"), request));
   }
-  const std::vector<std::string>& words = arguments.positional();
-  if (!words.empty()) {
-    v1::CheckpointSource* source = request.add_layers();
-    source->set_path(std::filesystem::absolute(words[0]).lexically_normal().string());
-    if (words.size() > 1) source->set_module(words[1]);
-  }
-  const bool nothing = request.layers().empty() && request.shapes().empty();
-  request.set_running_layers(arguments.Has("running") || nothing);
+  AddNamedLayers(arguments, request);
   return request;
 }
 

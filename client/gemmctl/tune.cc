@@ -36,14 +36,7 @@ absl::StatusOr<v1::TuneRequest> MakeRequest(const Arguments& arguments) {
     *request.mutable_layers() = manifest.layers();
     *request.mutable_shapes() = manifest.shapes();
   }
-  const std::vector<std::string>& words = arguments.positional();
-  if (!words.empty()) {
-    v1::CheckpointSource* source = request.add_layers();
-    source->set_path(std::filesystem::absolute(words[0]).lexically_normal().string());
-    if (words.size() > 1) source->set_module(words[1]);
-  }
-  const bool nothing = request.layers().empty() && request.shapes().empty();
-  request.set_running_layers(arguments.Has("running") || nothing);
+  AddNamedLayers(arguments, request);
   request.set_device(arguments.Text("device"));
   request.set_all_x_types(arguments.Has("all-x-types"));
   if (!arguments.Text("m").empty()) {

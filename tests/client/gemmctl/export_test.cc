@@ -261,16 +261,17 @@ TEST_F(ExportTest, APartThatWasLeftBehindIsNoHindrance) {
   EXPECT_EQ(FilesInFolder(), 2u) << "it stays";
 }
 
-// As of a process that is killed: what has no name cannot stay.
+// As of a process that is killed: what has no name cannot stay. Where the file system has no such files, a part
+// lies beside.
 TEST_F(ExportTest, AFileThatIsNotWholeHasNoName) {
   const int probe = open(directory_.path().c_str(), O_WRONLY | O_TMPFILE, 0600);
-  if (probe < 0) GTEST_SKIP() << "this file system has no files without a name";
-  close(probe);
+  const size_t parts = probe < 0 ? 1 : 0;
+  if (probe >= 0) close(probe);
   for (const bool replace : {false, true}) {
     auto file = ExportFile::Create(path(), replace);
     ASSERT_TRUE(file.ok()) << file.status();
     ASSERT_TRUE(file->Write("ours", 4).ok());
-    EXPECT_EQ(FilesInFolder(), replace ? 1u : 0u);
+    EXPECT_EQ(FilesInFolder(), (replace ? 1u : 0u) + parts);
     ASSERT_TRUE(file->Commit().ok());
     EXPECT_EQ(FilesInFolder(), 1u);
     EXPECT_EQ(Content(path()), "ours");

@@ -1,0 +1,67 @@
+// What    Admin calls whose work waits for a worker thread: refused at once, or queued. What they answer is a
+//         stream of progress, chunks of bytes, or one message.
+// Errors  `allowed`, when it is not OK; ResourceExhausted QUEUE_FULL; StartJob: Unavailable DRAINING, then
+//         what is wrong with the job.
+// Threads Any; the work runs on the worker's thread.
+#ifndef GEMMD_SERVER_ADMIN_CALLS_H_
+#define GEMMD_SERVER_ADMIN_CALLS_H_
+
+#include <grpcpp/support/server_callback.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "core/activity.h"
+#include "gemmd/v1/admin.pb.h"
+#include "server/admin_worker.h"
+#include "server/logging.h"
+#include "server/queued_stream.h"
+#include "server/service_context.h"
+
+namespace gemmd {
+
+using ChunkStream = QueuedStream<v1::CacheChunk>;
+
+// Pushes `bytes` in chunks of 1 MiB.
+absl::Status SendChunks(const std::string& bytes, ChunkStream& stream);
+
+// Answers with what `work` returns.
+grpc::ServerUnaryReactor* DeferCall(const ServiceContext& context, AdminWorker& worker,
+                                    const absl::Status& allowed,
+                                    std::function<absl::Status()> work);
+
+// Queues run(job, stream). `what` names it in the log.
+template <typename Progress, typename Job, typename Run>
+grpc::ServerWriteReactor<Progress>* StartJob(const ServiceContext& context, AdminWorker& worker,
+                                             const absl::Status& allowed, absl::StatusOr<Job> job,
+                                             const char* what, Run run) {
+  auto* stream = new QueuedStream<Progress>;
+  if (!allowed.ok()) {
+    stream->Complete(allowed);
+    return stream;
+  }
+  if (context.node->Status().draining) {
+    stream->Complete(context.Refuse(Draining()));
+    return stream;
+  }
+  if (!job.ok()) {
+    stream->Complete(context.Refuse(job.status()));
+    return stream;
+  }
+  const absl::Status added = worker.Add([stream, what, run, job = *std::move(job)] {
+    const absl::Status status = run(job, *stream);
+    LogInfo(absl::StrCat(what, " ended"),
+            {{"status", status.ok() ? "OK" : std::string(status.message())}});
+    stream->Complete(status);
+  });
+  if (!added.ok()) stream->Complete(context.Refuse(added));
+  return stream;
+}
+
+}  // namespace gemmd
+
+#endif  // GEMMD_SERVER_ADMIN_CALLS_H_

@@ -40,7 +40,7 @@ struct QuantizeKernel {
 struct QuantizeWorkspace {
   int64_t codes_row_stride = 0;   // a multiple of 16
   int64_t scales_row_stride = 0;  // group scales: a multiple of 4, as launch/x_map.h wants them
-  uint64_t scales = 0;           // offset; codes are at 0
+  uint64_t scales = 0;            // offset; codes are at 0
   uint64_t bytes = 0;
 };
 QuantizeWorkspace LayoutQuantizeWorkspace(const QuantizeKernel& kernel, int64_t rows);

@@ -102,7 +102,7 @@ int FitStages(Sm90Config config, int wanted_bytes) {
 // A candidate for M rows of x: how its tiles fall on the multiprocessors.
 struct Spread {
   int parts;            // of K
-  int most_parts;
+  int most_parts;       // that a cluster and K allow
   int64_t tiles;        // of w times x
   int64_t waves;        // of clusters that run at once
   int64_t block_slabs;  // that one warpgroup works on for a tile

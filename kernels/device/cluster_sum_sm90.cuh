@@ -10,9 +10,8 @@
 
 #include "kernels/contract/gemm_args.h"
 #include "kernels/device/element.cuh"
+#include "kernels/device/narrow_store.cuh"
 #include "kernels/device/ptx/cluster.cuh"
-#include "kernels/device/ptx/narrow_bfloat16.cuh"
-#include "kernels/device/ptx/narrow_float16.cuh"
 #include "kernels/device/sm90_tile.cuh"
 
 namespace gemmd::device {
@@ -141,23 +140,31 @@ struct ClusterSumSm90 {
       values[i] = values[i] * rows.factor[i] * factor + rows.bias[i];
     }
     const int64_t at = token * args.y_row_stride + row;
-    uint16_t* const to = static_cast<uint16_t*>(args.y) + at;
-    if (args.y_type != ElementType::kFloat32 && row + kVector <= args.weights.n &&
-        reinterpret_cast<uint64_t>(to) % sizeof(uint2) == 0) {
-      *reinterpret_cast<uint2*>(to) = Narrow(args.y_type, values);
+    if (args.y_type == ElementType::kFloat32) {
+      StoreElements(static_cast<float*>(args.y) + at, values, args.weights.n - row);
       return;
     }
-    GEMMD_UNROLL
-    for (int i = 0; i < kVector; ++i) {
-      if (row + i < args.weights.n) StoreElement(args.y_type, args.y, at + i, values[i]);
+    uint16_t* const to = static_cast<uint16_t*>(args.y) + at;
+    uint32_t pairs[kVector / 2];
+    NarrowPairs(args.y_type, values, pairs);
+    if (row + kVector <= args.weights.n && reinterpret_cast<uint64_t>(to) % sizeof(uint2) == 0) {
+      *reinterpret_cast<uint2*>(to) = {pairs[0], pairs[1]};
+      return;
     }
+    const uint16_t elements[kVector] = {
+        static_cast<uint16_t>(pairs[0]), static_cast<uint16_t>(pairs[0] >> 16),
+        static_cast<uint16_t>(pairs[1]), static_cast<uint16_t>(pairs[1] >> 16)};
+    StoreElements(to, elements, args.weights.n - row);
   }
 
-  __device__ static uint2 Narrow(ElementType type, const float (&values)[kVector]) {
-    if (type == ElementType::kBFloat16) {
-      return {ptx::NarrowBFloat16(values[0], values[1]), ptx::NarrowBFloat16(values[2], values[3])};
+  // At most `count` of them.
+  template <typename Element>
+  __device__ static void StoreElements(Element* to, const Element (&elements)[kVector],
+                                       int32_t count) {
+    GEMMD_UNROLL
+    for (int i = 0; i < kVector; ++i) {
+      if (i < count) to[i] = elements[i];
     }
-    return {ptx::NarrowFloat16(values[0], values[1]), ptx::NarrowFloat16(values[2], values[3])};
   }
 };
 

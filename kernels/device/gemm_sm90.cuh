@@ -165,8 +165,7 @@ __global__ void __launch_bounds__(Sm90Tile<Config>::kThreads, 1)
   const auto place = ClusterPlaceSm90<Config>::Mine();
   const uint32_t clusters = gridDim.x / place.blocks();
   const TilePlaceSm90 tiles =
-      TilePlaceSm90::Of(static_cast<uint64_t>(blockIdx.y) * clusters + blockIdx.x / place.blocks(),
-                        clusters, gridDim.y);
+      TilePlaceSm90::Of(blockIdx.y * clusters + blockIdx.x / place.blocks(), clusters, gridDim.y);
   const auto tile = static_cast<int32_t>(tiles.cluster * Config::kSharers + place.sharer);
   const int64_t first_token = static_cast<int64_t>(tiles.token_tile) * Config::kTokens;
   const int thread = threadIdx.x;

@@ -4,7 +4,7 @@
 // Shapes  Grid: x = clusters times their blocks; each works on tiles cluster, cluster + clusters,
 //         ... (TilePlaceSm90). Cluster, along x: kSharers neighbouring tiles of w that share the
 //         tile of x, times the parts of K; part p takes slabs p, p + parts, ... With several parts
-//         every cluster has one tile. Threads: the math warpgroups of device/sm90_tile.cuh, then one
+//         (kSplitsK) every cluster has one tile. Threads: the math warpgroups of device/sm90_tile.cuh, then one
 //         that copies. A stage holds one slab. x and its scales come by the tensor memory accelerator: x_map, x_scale_map.
 // Keys    Every run gives the same bits: sums grow in the order of K, then over the parts.
 // Sync    full[stage]: copies of weights, x and scales of x.
@@ -135,8 +135,7 @@ __device__ __forceinline__ void StoreParts(const GemmArgs& args, char* shared,
                                            const typename TilePartsSm90<Config>::Type::Product& product,
                                            int thread) {
   using Sum = ClusterSumSm90<Config>;
-  auto* const sums = reinterpret_cast<float*>(shared);
-  ptx::NamedBarrier<2, Sm90Tile<Config>::kMathThreads>();  // the sums lie where the stages were
+  auto* const sums = reinterpret_cast<float*>(shared);  // where the stages were
   TilePartsSm90<Config>::Type::Put(sums, thread, product);
   ptx::ClusterArrive();
   ptx::ClusterWait();
@@ -145,16 +144,30 @@ __device__ __forceinline__ void StoreParts(const GemmArgs& args, char* shared,
              walk.tile() * Sm90Tile<Config>::kRows, place.sharer, place.part, place.parts, thread);
 }
 
+// Through the last stage, which the copies get back then.
+template <class Config>
+__device__ __forceinline__ void StoreTile(const GemmArgs& args, const TileWalkSm90<Config>& walk,
+                                          const typename TilePartsSm90<Config>::Type::Product& product,
+                                          int warp, int thread, StageRingSm90<Config>& ring) {
+  using Store = typename TilePartsSm90<Config>::Type::Store;
+  static_assert(Store::kStageBytes * Sm90Tile<Config>::kMathThreads / 32 <=
+                    Sm90Tile<Config>::kActivationBytes,
+                "the warps' shares of a stage");
+  int lane = thread % 32;
+  ptx::PinRegister(lane);  // what is computed of it stays out of the loop's registers
+  Store(args, walk.first_token(), walk.tile() * Sm90Tile<Config>::kRows, warp, lane,
+        ring.activation_bytes() + warp * Store::kStageBytes)
+      .Store(product.sum);
+  ptx::AsyncProxyFence();  // copies write there next
+  ring.ArriveEmpty(thread % 32, walk.place.first_rank());
+  ring.Advance();
+}
+
 template <class Config>
 __device__ __forceinline__ void MultiplySlabsSm90(const GemmArgs& args, char* shared,
                                                   StageRingSm90<Config> ring,
                                                   TileWalkSm90<Config> walk, int thread) {
-  using Parts = typename TilePartsSm90<Config>::Type;
-  using Product = typename Parts::Product;
-  using Store = typename Parts::Store;
-  static_assert(Store::kStageBytes * Sm90Tile<Config>::kMathThreads / 32 <=
-                    Sm90Tile<Config>::kActivationBytes,
-                "the warps' shares of a stage");
+  using Product = typename TilePartsSm90<Config>::Type::Product;
   const int warp = __shfl_sync(0xffffffffu, thread / 32, 0);
   const ClusterPlaceSm90<Config> place = walk.place;
   const int32_t slabs = SlabsSm90<Config>(args);
@@ -164,19 +177,13 @@ __device__ __forceinline__ void MultiplySlabsSm90(const GemmArgs& args, char* sh
   Product product;
   for (; walk.HasTile(); walk.Advance()) {
     product.Multiply(ring, count, mine);
-    if (place.parts > 1) {
+    ptx::NamedBarrier<2, Sm90Tile<Config>::kMathThreads>();  // all have read the last stage
+    if constexpr (Config::kSplitsK) {
       StoreParts<Config>(args, shared, walk, product, thread);
       return;
+    } else {
+      StoreTile<Config>(args, walk, product, warp, thread, ring);
     }
-    ptx::NamedBarrier<2, Sm90Tile<Config>::kMathThreads>();  // all have read the last stage
-    int lane = thread % 32;
-    ptx::PinRegister(lane);  // what is computed of it stays out of the loop's registers
-    Store(args, walk.first_token(), walk.tile() * Sm90Tile<Config>::kRows, warp, lane,
-          ring.activation_bytes() + warp * Store::kStageBytes)
-        .Store(product.sum);
-    ptx::AsyncProxyFence();  // copies write there next
-    ring.ArriveEmpty(thread % 32, place.first_rank());
-    ring.Advance();
   }
 }
 

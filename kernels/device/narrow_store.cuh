@@ -5,17 +5,29 @@
 
 #include <cstdint>
 
+#include "kernels/contract/element_type.h"
 #include "kernels/device/portable.cuh"
 #include "kernels/device/ptx/narrow_bfloat16.cuh"
 #include "kernels/device/ptx/narrow_float16.cuh"
 
 namespace gemmd::device {
 
-// Both 16-bit types in one piece of code: what is unrolled around it is most of what the compiler has to do.
-__device__ __forceinline__ uint32_t NarrowPair(bool is_bfloat16, float low, float high) {
-  const uint32_t bfloat16 = ptx::NarrowBFloat16(low, high);
-  const uint32_t float16 = ptx::NarrowFloat16(low, high);
-  return is_bfloat16 ? bfloat16 : float16;
+// pairs[i]: values 2 i and 2 i + 1. What is unrolled around a branch is most of what the compiler has to do, so
+// there is one.
+template <int kCount>
+__device__ __forceinline__ void NarrowPairs(ElementType type, const float (&values)[kCount],
+                                            uint32_t (&pairs)[kCount / 2]) {
+  if (type == ElementType::kBFloat16) {
+    GEMMD_UNROLL
+    for (int i = 0; i < kCount / 2; ++i) {
+      pairs[i] = ptx::NarrowBFloat16(values[2 * i], values[2 * i + 1]);
+    }
+  } else {
+    GEMMD_UNROLL
+    for (int i = 0; i < kCount / 2; ++i) {
+      pairs[i] = ptx::NarrowFloat16(values[2 * i], values[2 * i + 1]);
+    }
+  }
 }
 
 // At most `count` of the vector's eight elements.

@@ -23,12 +23,13 @@ struct TilePlaceSm90 {
   uint32_t cluster;
   uint32_t token_tile;
 
-  // Number `index` of `clusters` tiles of w times `rows` tiles of x.
-  __device__ static TilePlaceSm90 Of(uint64_t index, uint32_t clusters, uint32_t rows) {
-    if (rows == 1) return {static_cast<uint32_t>(index), 0};
-    const uint64_t per_group = static_cast<uint64_t>(clusters) * kTilesPerGroup;
-    const auto first = static_cast<uint32_t>(index / per_group) * kTilesPerGroup;
-    const auto within = static_cast<uint32_t>(index % per_group);
+  // Number `index` of `clusters` tiles of w times `rows` tiles of x. In 32 bits: y of 2^32 tiles would take
+  // terabytes, and a division of 64 is a function of 100 instructions.
+  __device__ static TilePlaceSm90 Of(uint32_t index, uint32_t clusters, uint32_t rows) {
+    if (rows == 1) return {index, 0};
+    const uint32_t per_group = clusters * kTilesPerGroup;
+    const uint32_t first = index / per_group * kTilesPerGroup;
+    const uint32_t within = index % per_group;
     const uint32_t height = Min(kTilesPerGroup, rows - first);
     return {within / height, first + within % height};
   }

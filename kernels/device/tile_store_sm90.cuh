@@ -1,8 +1,9 @@
 // What    Stores the finished sums of one warp, 16 rows of w by kTokens rows of x: channel factor,
 //         row factor, bias, one rounding.
-// Shapes  sum: fragment D of ptx::WgmmaM64K16. kStageBytes of shared memory of the warp hold the
-//         row factors [kTokens] float32, then 16-bit y [tokens][2][8 rows of w], so that each row of
-//         y gets 32 bytes at once.
+// Shapes  sum: fragment D of ptx::WgmmaM64K16. kStageBytes of shared memory of the warp hold first the
+//         row factors [kTokens] float32, then y of kTokensPerPass tokens at a time: 16-bit
+//         [tokens][2][8 rows of w], so that each row of y gets 32 bytes at once, or float32
+//         [tokens][16 rows of w].
 // Sync    The whole warp; nobody else touches its shared memory.
 #ifndef GEMMD_KERNELS_DEVICE_TILE_STORE_SM90_CUH_
 #define GEMMD_KERNELS_DEVICE_TILE_STORE_SM90_CUH_
@@ -22,10 +23,11 @@ class TileStoreSm90 {
   static constexpr int kRows = 16;
   static constexpr int kRowBytes = kRows * 2;
   static constexpr int kTokensPerPass = Config::kTokens / 4;
-  static constexpr int kFactorBytes = Config::kTokens * 4;
-  static constexpr int kStageBytes = kFactorBytes + kTokensPerPass * kRowBytes;
+  static constexpr int kTokensPerCopy = 32 / 2;  // of 32 bytes by two lanes
+  static constexpr int kStageBytes = kTokensPerPass * kRows * 4;
   static constexpr int kSums = Config::kTokens / 2;
   static_assert(Config::kTokens % kTokensPerPass == 0, "whole passes");
+  static_assert(Config::kTokens * 4 <= kStageBytes, "the row factors fit");
 
   // `first_token`, `first_row`: of the block's tile. `stage`: the warp's shared memory.
   __device__ TileStoreSm90(const GemmArgs& args, int64_t first_token, int32_t first_row, int warp,
@@ -35,9 +37,8 @@ class TileStoreSm90 {
         first_row_(first_row + warp * kRows),
         lane_(lane),
         tokens_(static_cast<int>(Min<int64_t>(args.m - first_token, Config::kTokens))),
-        factors_(reinterpret_cast<float*>(stage)),
-        floats_(factors_ + Config::kTokens),
-        stage_(ptx::SharedAddress(floats_)) {
+        floats_(reinterpret_cast<float*>(stage)),
+        stage_(ptx::SharedAddress(stage)) {
     GEMMD_UNROLL
     for (int half = 0; half < 2; ++half) LoadRow(half);
     LoadTokenFactors();
@@ -45,10 +46,18 @@ class TileStoreSm90 {
 
   __device__ void Store(const Sum (&sum)[kSums]) const {
     if (first_row_ >= args_.weights.n) return;
+    float y[kSums];  // one piece of code makes them, whatever y's type is
+    GEMMD_UNROLL
+    for (int j = 0; j < Config::kTokens / 8; ++j) {
+      const float2 token = TokenFactors(j);
+      GEMMD_UNROLL
+      for (int c = 0; c < 4; ++c) y[4 * j + c] = Value(sum[4 * j + c], c, token);
+    }
+    __syncwarp();  // y takes the factors' place
     if (args_.y_type == ElementType::kFloat32) {
-      StoreFloats(sum);
+      StoreFloats(y);
     } else {
-      StoreNarrow(sum);
+      StoreNarrow(y);
     }
   }
 
@@ -68,7 +77,7 @@ class TileStoreSm90 {
     GEMMD_UNROLL
     for (int i = 0; i < Config::kTokens; i += 32) {
       const int64_t token = first_token_ + Min(i + lane_, tokens_ - 1);
-      factors_[i + lane_] = args_.row_scale == nullptr
+      floats_[i + lane_] = args_.row_scale == nullptr
                                 ? common
                                 : args_.row_scale[token * args_.row_scale_stride] * common;
     }
@@ -76,7 +85,7 @@ class TileStoreSm90 {
   }
   // Of the thread's two tokens of block `j`.
   __device__ float2 TokenFactors(int j) const {
-    return *reinterpret_cast<const float2*>(factors_ + 8 * j + lane_ % 4 * 2);
+    return *reinterpret_cast<const float2*>(floats_ + 8 * j + lane_ % 4 * 2);
   }
 
   // Element c of the thread's four of a block.
@@ -85,23 +94,18 @@ class TileStoreSm90 {
     return value * (c % 2 == 0 ? token.x : token.y) + bias_[c / 2];
   }
 
-  __device__ void StoreNarrow(const Sum (&sum)[kSums]) const {
-    const bool is_bfloat16 = args_.y_type == ElementType::kBFloat16;
+  __device__ void StoreNarrow(const float (&y)[kSums]) const {
+    uint32_t pairs[kSums / 2];
+    NarrowPairs(args_.y_type, y, pairs);
+    const uint32_t to = stage_ + Place(lane_ / 16 * 8 + lane_ % 8, lane_ / 8 % 2);
     GEMMD_UNROLL
     for (int first = 0; first < Config::kTokens; first += kTokensPerPass) {
       if (first >= tokens_) return;
       GEMMD_UNROLL
       for (int j = first / 8; j < (first + kTokensPerPass) / 8; j += 2) {
-        uint32_t pairs[4];
-        GEMMD_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          const float2 token = TokenFactors(j + i);
-          const Sum* const d = &sum[4 * (j + i)];
-          pairs[2 * i] = NarrowPair(is_bfloat16, Value(d[0], 0, token), Value(d[1], 1, token));
-          pairs[2 * i + 1] = NarrowPair(is_bfloat16, Value(d[2], 2, token), Value(d[3], 3, token));
-        }
-        const int token = 8 * j - first + lane_ / 16 * 8 + lane_ % 8;
-        ptx::StoreMatricesTransposed(stage_ + Place(token, lane_ / 8 % 2), pairs);
+        ptx::StoreMatricesTransposed(
+            to + (8 * j - first) * kRowBytes,
+            {pairs[2 * j], pairs[2 * j + 1], pairs[2 * j + 2], pairs[2 * j + 3]});
       }
       __syncwarp();
       CopyOut(first);
@@ -110,7 +114,7 @@ class TileStoreSm90 {
   }
 
   // Of 8 rows' 16 bytes in the warp's shared memory; neighbours four tokens apart swap, so that 8
-  // tokens meet 32 banks.
+  // tokens meet 32 banks. Eight tokens on it is 8 * kRowBytes on.
   __device__ static uint32_t Place(int token, int eight) {
     return token * kRowBytes + ((eight ^ (token / 4 % 2)) << 4);
   }
@@ -118,49 +122,51 @@ class TileStoreSm90 {
   __device__ void CopyOut(int first) const {
     const int eight = lane_ % 2;
     const int32_t row = first_row_ + 8 * eight;
-    uint16_t* const y = static_cast<uint16_t*>(args_.y) + row;
-    const uint64_t bits =
-        reinterpret_cast<uint64_t>(args_.y) | static_cast<uint64_t>(args_.y_row_stride) * 2;
-    const bool by_vector = row + 8 <= args_.weights.n && bits % 16 == 0;
-    GEMMD_UNROLL_BY_4
-    for (int i = 0; i < kTokensPerPass; i += 16) {
-      const int token = i + lane_ / 2;
-      if (first + token >= tokens_) return;
-      const uint4 v = ptx::LoadShared16(stage_ + Place(token, eight));
-      uint16_t* const to = y + (first_token_ + first + token) * args_.y_row_stride;
-      if (by_vector) {
-        *reinterpret_cast<uint4*>(to) = v;
-      } else {
-        StoreEight(to, v, args_.weights.n - row);
+    const int64_t stride = args_.y_row_stride;
+    const uint64_t bits = reinterpret_cast<uint64_t>(args_.y) | static_cast<uint64_t>(stride) * 2;
+    uint16_t* const y =
+        static_cast<uint16_t*>(args_.y) + (first_token_ + first + lane_ / 2) * stride + row;
+    const uint32_t from = stage_ + Place(lane_ / 2, eight);
+    const int left = tokens_ - first - lane_ / 2;
+    if (row + 8 > args_.weights.n || bits % 16 != 0) {
+      GEMMD_NO_UNROLL
+      for (int i = 0; i < kTokensPerPass && i < left; i += kTokensPerCopy) {
+        StoreEight(y + i * stride, ptx::LoadShared16(from + i * kRowBytes), args_.weights.n - row);
       }
+      return;
+    }
+    GEMMD_UNROLL_BY_4
+    for (int i = 0; i < kTokensPerPass; i += kTokensPerCopy) {
+      if (i >= left) return;
+      *reinterpret_cast<uint4*>(y + i * stride) = ptx::LoadShared16(from + i * kRowBytes);
     }
   }
 
-  // Through the warp's shared memory too, [tokens][16 rows of w] float32.
-  __device__ void StoreFloats(const Sum (&sum)[kSums]) const {
-    constexpr int kTokens = kTokensPerPass / 2;
+  __device__ void StoreFloats(const float (&y)[kSums]) const {
     GEMMD_UNROLL
-    for (int first = 0; first < Config::kTokens; first += kTokens) {
+    for (int first = 0; first < Config::kTokens; first += kTokensPerPass) {
       if (first >= tokens_) return;
       GEMMD_UNROLL
-      for (int j = first / 8; j < (first + kTokens) / 8; ++j) {
-        const float2 token = TokenFactors(j);
+      for (int j = first / 8; j < (first + kTokensPerPass) / 8; ++j) {
         GEMMD_UNROLL
         for (int c = 0; c < 4; ++c) {
           const int at = 8 * j - first + lane_ % 4 * 2 + c % 2;
-          floats_[at * kRows + lane_ / 4 + c / 2 * 8] = Value(sum[4 * j + c], c, token);
+          floats_[at * kRows + lane_ / 4 + c / 2 * 8] = y[4 * j + c];
         }
       }
       __syncwarp();
-      GEMMD_NO_UNROLL
-      for (int i = lane_; i < kTokens * kRows; i += 32) {
-        const int token = first + i / kRows;
-        const int32_t row = first_row_ + i % kRows;
-        if (token >= tokens_ || row >= args_.weights.n) continue;
-        static_cast<float*>(args_.y)[(first_token_ + token) * args_.y_row_stride + row] =
-            floats_[i];
-      }
+      CopyOutFloats(first);
       __syncwarp();
+    }
+  }
+
+  __device__ void CopyOutFloats(int first) const {
+    GEMMD_NO_UNROLL
+    for (int i = lane_; i < kTokensPerPass * kRows; i += 32) {
+      const int token = first + i / kRows;
+      const int32_t row = first_row_ + i % kRows;
+      if (token >= tokens_ || row >= args_.weights.n) continue;
+      static_cast<float*>(args_.y)[(first_token_ + token) * args_.y_row_stride + row] = floats_[i];
     }
   }
 
@@ -169,7 +175,6 @@ class TileStoreSm90 {
   int32_t first_row_;
   int lane_;
   int tokens_;
-  float* factors_;
   float* floats_;
   uint32_t stage_;   // the same place
   float factor_[2];  // of rows lane / 4 and lane / 4 + 8

@@ -2,7 +2,8 @@
 //         w: channel factor, row factor, bias, one rounding.
 // Shapes  sum: fragment D of ptx::WgmmaM64K32 with tokens for rows. kStageBytes of shared memory of the warp
 //         hold 16-bit y [16 tokens][kRowsPerPass rows of w], 16 bytes of a token moved so that the 8
-//         matrices' rows that are written at once meet 32 banks.
+//         matrices' rows that are written at once meet 32 banks; or float32 y [16 tokens][kFloatRows
+//         rows of w].
 // Sync    The whole warp; nobody else touches its shared memory.
 #ifndef GEMMD_KERNELS_DEVICE_TOKEN_STORE_SM90_CUH_
 #define GEMMD_KERNELS_DEVICE_TOKEN_STORE_SM90_CUH_
@@ -26,6 +27,7 @@ class TokenStoreSm90 {
   static constexpr int kTokenBytes = kRowsPerPass * 2;
   static constexpr int kStageBytes = kTokens * kTokenBytes;
   static constexpr int kEights = kRowsPerPass / 8;  // 16 bytes each
+  static constexpr int kFloatRows = kRowsPerPass / 2;  // as many bytes
   static constexpr int kRowsOfLane = Mine::kRows / 32;
   static_assert(Mine::kRows % kRowsPerPass == 0, "whole passes");
 
@@ -36,35 +38,49 @@ class TokenStoreSm90 {
         first_token_of_block_(first_token + Mine::FirstToken(warp / 4) + warp % 4 * kTokens),
         first_row_(first_row + Mine::FirstRow(warp / 4)),
         lane_(lane),
+        floats_(reinterpret_cast<float*>(stage)),
         stage_(ptx::SharedAddress(stage)) {
     LoadRowTerms();
   }
 
   __device__ void Store(const float (&sum)[Mine::kBlocks][kSums]) {
+    if (first_token_of_block_ >= args_.m) return;
+    LoadTokenFactors();
+    float y[Mine::kBlocks][kSums];  // one piece of code makes them, whatever y's type is
+    GEMMD_UNROLL
+    for (int j = 0; j < Mine::kRows / 8; ++j) {
+      const RowTerms rows = TermsOf(j);
+      GEMMD_UNROLL
+      for (int i = 0; i < Mine::kBlocks * 4; ++i) {
+        const int block = i / 4, c = i % 4;
+        y[block][4 * j + c] = Value(sum[block][4 * j + c], block, c, rows);
+      }
+    }
     GEMMD_UNROLL
     for (int block = 0; block < Mine::kBlocks; ++block) {
       first_token_ = first_token_of_block_ + block * Mine::kBlockTokens;
       tokens_ = static_cast<int>(Min<int64_t>(args_.m - first_token_, kTokens));
       if (tokens_ <= 0) return;
-      LoadTokenFactors();
       if (args_.y_type == ElementType::kFloat32) {
-        StoreFloats(sum[block]);
+        StoreFloats(y[block]);
       } else {
-        StoreNarrow(sum[block]);
+        StoreNarrow(y[block]);
       }
     }
   }
 
  private:
+  // Of tokens that x lacks: the last one's.
   __device__ void LoadTokenFactors() {
     GEMMD_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const int64_t token = first_token_ + Min(lane_ / 4 + 8 * half, tokens_ - 1);
-      token_factor_[half] =
+    for (int i = 0; i < Mine::kBlocks * 2; ++i) {
+      const int block = i / 2, half = i % 2;
+      const int64_t token = Min<int64_t>(
+          first_token_of_block_ + block * Mine::kBlockTokens + lane_ / 4 + 8 * half, args_.m - 1);
+      float factor =
           args_.row_scale == nullptr ? 1.0f : args_.row_scale[token * args_.row_scale_stride];
-      if (args_.weights.activation_scale != nullptr) {
-        token_factor_[half] *= *args_.weights.activation_scale;
-      }
+      if (args_.weights.activation_scale != nullptr) factor *= *args_.weights.activation_scale;
+      token_factor_[block][half] = factor;
     }
   }
 
@@ -80,7 +96,7 @@ class TokenStoreSm90 {
     }
   }
 
-  // What is multiplied with and added to the thread's two rows of w of block `j`.
+  // What is multiplied with and added to the thread's two rows of w of eight `j`.
   struct RowTerms {
     float factor[2];
     float bias[2];
@@ -96,27 +112,21 @@ class TokenStoreSm90 {
     return terms;
   }
 
-  // Element c of the thread's four of a block.
-  __device__ float Value(float sum, int c, const RowTerms& rows) const {
-    return sum * rows.factor[c % 2] * token_factor_[c / 2] + rows.bias[c % 2];
+  // Element c of the thread's four of eight rows of w.
+  __device__ float Value(float sum, int block, int c, const RowTerms& rows) const {
+    return sum * rows.factor[c % 2] * token_factor_[block][c / 2] + rows.bias[c % 2];
   }
 
-  __device__ void StoreNarrow(const float (&sum)[kSums]) const {
-    const bool is_bfloat16 = args_.y_type == ElementType::kBFloat16;
+  __device__ void StoreNarrow(const float (&y)[kSums]) const {
+    uint32_t pairs[kSums / 2];
+    NarrowPairs(args_.y_type, y, pairs);
     GEMMD_UNROLL
     for (int first = 0; first < Mine::kRows; first += kRowsPerPass) {
       if (first_row_ + first >= args_.weights.n) return;
       GEMMD_UNROLL
       for (int j = first / 8; j < (first + kRowsPerPass) / 8; j += 2) {
-        uint32_t pairs[4];
-        GEMMD_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          const RowTerms rows = TermsOf(j + i);
-          const float* const d = &sum[4 * (j + i)];
-          pairs[2 * i] = NarrowPair(is_bfloat16, Value(d[0], 0, rows), Value(d[1], 1, rows));
-          pairs[2 * i + 1] = NarrowPair(is_bfloat16, Value(d[2], 2, rows), Value(d[3], 3, rows));
-        }
-        ptx::StoreMatrices(stage_ + Place(lane_ % 16, j - first / 8 + lane_ / 16), pairs);
+        ptx::StoreMatrices(stage_ + Place(lane_ % 16, j - first / 8 + lane_ / 16),
+                           {pairs[2 * j], pairs[2 * j + 1], pairs[2 * j + 2], pairs[2 * j + 3]});
       }
       __syncwarp();
       CopyOut(first);
@@ -133,35 +143,49 @@ class TokenStoreSm90 {
   __device__ void CopyOut(int first) const {
     const int eight = lane_ % kEights;
     const int32_t row = first_row_ + first + 8 * eight;
-    uint16_t* const y = static_cast<uint16_t*>(args_.y) + row;
-    const uint64_t bits =
-        reinterpret_cast<uint64_t>(args_.y) | static_cast<uint64_t>(args_.y_row_stride) * 2;
-    const bool by_vector = row + 8 <= args_.weights.n && bits % 16 == 0;
+    const int64_t stride = args_.y_row_stride;
+    const uint64_t bits = reinterpret_cast<uint64_t>(args_.y) | static_cast<uint64_t>(stride) * 2;
+    uint16_t* const y = static_cast<uint16_t*>(args_.y) + first_token_ * stride + row;
+    if (row + 8 > args_.weights.n || bits % 16 != 0) {
+      GEMMD_NO_UNROLL
+      for (int token = lane_ / kEights; token < tokens_; token += 32 / kEights) {
+        StoreEight(y + token * stride, ptx::LoadShared16(stage_ + Place(token, eight)),
+                   args_.weights.n - row);
+      }
+      return;
+    }
     GEMMD_UNROLL
     for (int token = lane_ / kEights; token < kTokens; token += 32 / kEights) {
       if (token >= tokens_) return;
-      const uint4 v = ptx::LoadShared16(stage_ + Place(token, eight));
-      uint16_t* const to = y + (first_token_ + token) * args_.y_row_stride;
-      if (by_vector) {
-        *reinterpret_cast<uint4*>(to) = v;
-      } else {
-        StoreEight(to, v, args_.weights.n - row);
-      }
+      *reinterpret_cast<uint4*>(y + token * stride) =
+          ptx::LoadShared16(stage_ + Place(token, eight));
     }
   }
 
-  __device__ void StoreFloats(const float (&sum)[kSums]) const {
+  __device__ void StoreFloats(const float (&y)[kSums]) const {
     GEMMD_UNROLL
-    for (int j = 0; j < Mine::kRows / 8; ++j) {
-      const RowTerms rows = TermsOf(j);
+    for (int first = 0; first < Mine::kRows; first += kFloatRows) {
       GEMMD_UNROLL
-      for (int c = 0; c < 4; ++c) {
-        const int token = lane_ / 4 + c / 2 * 8;
-        const int32_t row = first_row_ + 8 * j + lane_ % 4 * 2 + c % 2;
-        if (token >= tokens_ || row >= args_.weights.n) continue;
-        static_cast<float*>(args_.y)[(first_token_ + token) * args_.y_row_stride + row] =
-            Value(sum[4 * j + c], c, rows);
+      for (int j = first / 8; j < (first + kFloatRows) / 8; ++j) {
+        GEMMD_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          const int at = (lane_ / 4 + 8 * half) * kFloatRows + 8 * j - first + lane_ % 4 * 2;
+          *reinterpret_cast<float2*>(floats_ + at) = {y[4 * j + 2 * half], y[4 * j + 2 * half + 1]};
+        }
       }
+      __syncwarp();
+      CopyOutFloats(first);
+      __syncwarp();
+    }
+  }
+
+  __device__ void CopyOutFloats(int first) const {
+    GEMMD_NO_UNROLL
+    for (int i = lane_; i < kTokens * kFloatRows; i += 32) {
+      const int token = i / kFloatRows;
+      const int32_t row = first_row_ + first + i % kFloatRows;
+      if (token >= tokens_ || row >= args_.weights.n) continue;
+      static_cast<float*>(args_.y)[(first_token_ + token) * args_.y_row_stride + row] = floats_[i];
     }
   }
 
@@ -171,8 +195,9 @@ class TokenStoreSm90 {
   int32_t first_row_;
   int lane_;
   int tokens_ = 0;
-  uint32_t stage_;
-  float token_factor_[2];  // of tokens lane / 4 and lane / 4 + 8
+  float* floats_;
+  uint32_t stage_;  // the same place
+  float token_factor_[Mine::kBlocks][2];  // of tokens lane / 4 and lane / 4 + 8
   float factors_[kRowsOfLane];
   float biases_[kRowsOfLane];
 };

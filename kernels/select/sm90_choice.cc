@@ -156,6 +156,17 @@ int ResidentClusters(const Sm90Config& config, int parts) {
                                             : 0;
 }
 
+// With K in `parts`, for up to `m` rows of x.
+Sm90Choice WithParts(Sm90Config config, int64_t m, int parts) {
+  config.splits_k = config.is_slabwise() && parts > 1;
+  Sm90Choice choice;
+  choice.largest_m = m;
+  choice.config = config;
+  choice.cluster = config.sharers * parts;
+  choice.resident = ResidentClusters(config, parts);
+  return choice;
+}
+
 // The best of `candidates` for up to `m` rows of x; none: cluster 0.
 template <typename Cost>
 Sm90Choice Choose(const Sm90Config& start, const LayerShape& shape, int64_t m,
@@ -171,9 +182,7 @@ Sm90Choice Choose(const Sm90Config& start, const LayerShape& shape, int64_t m,
     if (best.cluster != 0 && price >= least) continue;
     least = price;
     config.stages = FitStages(config, candidate.weight_bytes);
-    best.config = config;
-    best.cluster = config.sharers * spread.parts;
-    best.resident = ResidentClusters(config, spread.parts);
+    best = WithParts(config, m, spread.parts);
     best.model_cycles = price;
   }
   return best;
@@ -288,7 +297,7 @@ std::vector<Priced> PriceFamily(const Family& family, const Sm90Config& start,
   config.stages = FitStages(config, family.candidate.weight_bytes);
   for (int parts = 1; parts <= Spread::Of(config, shape, m).most_parts; ++parts) {
     const Spread spread = Spread::Of(config, shape, m, parts);
-    Sm90Choice candidate = {m, config, config.sharers * parts, ResidentClusters(config, parts)};
+    Sm90Choice candidate = WithParts(config, m, parts);
     if (!family.reads_weights) candidate.model_cycles = Cycles(config, spread);
     priced.push_back({candidate, family.reads_weights, 0,
                       family.reads_weights ? IdleShare(config, spread) : candidate.model_cycles});

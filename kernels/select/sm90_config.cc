@@ -170,7 +170,8 @@ std::string KernelName(const Sm90Config& config) {
       "gemm_sm90_", x, config.has_x_scales ? "s_" : "_", NumberFormatName(config.weight),
       config.zero_point == ZeroPointKind::kInteger ? "z_" : "_", scale, "_", config.tokens, "x",
       block.rows(), "x", config.column_groups * block.layout.chunk_columns(),
-      config.sharers > 1 ? absl::StrCat("_share", config.sharers) : "");
+      config.sharers > 1 ? absl::StrCat("_share", config.sharers) : "",
+      config.splits_k ? "_split" : "");
 }
 
 std::vector<ElementType> Sm90XTypes(const QuantSpec& spec) {

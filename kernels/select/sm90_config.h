@@ -37,6 +37,9 @@ struct Sm90Config {
   int stage_slabs = PackedLayout::kSlabsPerChunk;  // per column group; 1: gemm_sm90_slab.cuh
   int stages = 4;
   int sharers = 1;  // neighbouring blocks of a cluster that copy x for each other
+  // Blocks of a cluster each sum a part of K. Of gemm_sm90_slab.cuh, which stores y in one way or the other;
+  // gemm_sm90.cuh does both.
+  bool splits_k = false;
 
   Sm90Operand operand() const { return {weight, x_type}; }
   PackedLayout layout() const;  // of the packed weights
@@ -54,7 +57,7 @@ template <typename Visitor>
 void VisitFields(const Sm90Config& config, Visitor&& visit) {
   const auto& [weight, group_scale, zero_point, x_type, scale_step, scale_on_weights,
                scale_is_relative, has_x_scales, shares_scales, tokens, row_groups, column_groups,
-               stage_slabs, stages, sharers] = config;
+               stage_slabs, stages, sharers, splits_k] = config;
   visit("kWeight", weight);
   visit("kGroupScale", group_scale);
   visit("kZeroPoint", zero_point);
@@ -70,12 +73,14 @@ void VisitFields(const Sm90Config& config, Visitor&& visit) {
   visit("kStageSlabs", stage_slabs);
   visit("kStages", stages);
   visit("kSharers", sharers);
+  visit("kSplitsK", splits_k);
 }
 
 std::string RenderProgram(const Sm90Config& config);
 std::string KernelNameExpression(const Sm90Config& config);
 std::vector<std::pair<std::string, std::string>> DescribeFields(const Sm90Config& config);
-// "gemm_sm90_bf16_int4_bf16s128_8x256x128": x, weight, scale and columns it is for, tokens x rows x columns.
+// "gemm_sm90_bf16_int4_bf16s128_8x256x128": x, weight, scale and columns it is for, tokens x rows x columns;
+// then "_share2" with two sharers, "_split" when it splits K.
 std::string KernelName(const Sm90Config& config);
 
 // Types of x that have kernels for the layer: the layer's own activation type when it has one of 8 bits,

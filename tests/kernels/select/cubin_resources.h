@@ -1,7 +1,7 @@
-// What    Registers and local memory of a cubin (the largest of its kernels), without a toolkit.
+// What    Registers and local memory of a cubin (the largest of its kernels) and its code, without a toolkit.
 // Source  Cubins are ELF files. Their section .nv.info is a list of records {format, attribute, size};
 //         records of format 4 carry (symbol, value) pairs. The attribute numbers are those that
-//         `cuobjdump -elf` prints as REGCOUNT and FRAME_SIZE.
+//         `cuobjdump -elf` prints as REGCOUNT and FRAME_SIZE. Code is in sections .text.<kernel>.
 #ifndef GEMMD_TESTS_KERNELS_SELECT_CUBIN_RESOURCES_H_
 #define GEMMD_TESTS_KERNELS_SELECT_CUBIN_RESOURCES_H_
 
@@ -18,6 +18,7 @@ namespace gemmd::testing {
 struct CubinResources {
   int registers = -1;    // per thread; -1 when the record was not found
   int frame_bytes = -1;  // stack per thread, spilled registers included
+  int code_bytes = 0;    // of all kernels
 };
 
 inline CubinResources ReadInfo(const std::byte* info, size_t size) {
@@ -54,13 +55,17 @@ inline CubinResources ResourcesOf(const std::vector<std::byte>& cubin) {
     return record;
   };
   const Elf64_Shdr names = section(header.e_shstrndx);
+  CubinResources resources;
+  int code_bytes = 0;
   for (uint64_t i = 0; i < header.e_shnum; ++i) {
     const Elf64_Shdr record = section(i);
     const std::string name(
         reinterpret_cast<const char*>(cubin.data() + names.sh_offset + record.sh_name));
-    if (name == ".nv.info") return ReadInfo(cubin.data() + record.sh_offset, record.sh_size);
+    if (name.rfind(".text.", 0) == 0) code_bytes += static_cast<int>(record.sh_size);
+    if (name == ".nv.info") resources = ReadInfo(cubin.data() + record.sh_offset, record.sh_size);
   }
-  return {};
+  resources.code_bytes = code_bytes;
+  return resources;
 }
 
 }  // namespace gemmd::testing

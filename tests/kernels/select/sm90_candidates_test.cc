@@ -108,6 +108,7 @@ TEST(Sm90CandidatesTest, AllAreDistinctAndFitTheMultiprocessor) {
                               config.unit().slab_columns();
       const int64_t parts = choice.cluster / config.sharers;
       EXPECT_LE(parts, (shape.k + columns - 1) / columns) << Name(choice);
+      EXPECT_EQ(config.splits_k, config.is_slabwise() && parts > 1) << Name(choice);
     }
   });
 }

@@ -65,6 +65,8 @@ TEST(Sm90ChoiceTest, EveryChoiceFitsTheMultiprocessor) {
         EXPECT_GE(choice.config.tokens, std::min<int64_t>(choice.largest_m, 32));
         EXPECT_EQ(choice.resident > 0,
                   choice.config.is_slabwise() && choice.cluster == choice.config.sharers);
+        EXPECT_EQ(choice.config.splits_k,
+                  choice.config.is_slabwise() && choice.cluster > choice.config.sharers);
         EXPECT_GT(choice.largest_m, before);
         before = choice.largest_m;
       }
@@ -141,7 +143,10 @@ void ExpectCompilesWithoutSpills(const Sm90Config& config, const jit::NvrtcTable
   // and scales of x, whose smaller tiles would cost more.
   const bool is_full = config.has_x_scales && config.zero_point == ZeroPointKind::kInteger;
   EXPECT_LE(used.frame_bytes, config.is_slabwise() ? 48 : is_full ? 16 : 0) << name << " spills";
-  std::printf("%-48s %4d registers\n", name.c_str(), used.registers);
+  // The compiler's time goes with the code: 48 KiB are about a second.
+  EXPECT_LE(used.code_bytes, 48 << 10) << name << " takes long to compile";
+  std::printf("%-48s %4d registers, %5d bytes of code\n", name.c_str(), used.registers,
+              used.code_bytes);
 }
 
 // A sample; all with GEMMD_TEST_FULL=1.
@@ -194,10 +199,8 @@ TEST(Sm90ChoiceTest, RoundsWeightsOnlyToTheTypeTheirScalesHave) {
   EXPECT_FALSE(rounds(kBFloat16, ElementType::kBFloat16, 16)) << "few sums cost less";
 }
 
-// Each way a slab kernel treats scales; the sample above may miss one.
-TEST(Sm90ChoiceTest, EveryKindOfSlabKernelCompiles) {
-  const absl::StatusOr<const jit::NvrtcTable*> nvrtc = jit::LoadNvrtc();
-  if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().ToString();
+// Each way a slab kernel treats scales.
+std::vector<QuantSpec> SpecsOfSlabKernels() {
   QuantSpec sums_of_floats = SpecWith(kFloat8E4M3, kFloat8E4M3);
   sums_of_floats.scale_block_k = 0;
   QuantSpec folded = SpecWith(kFloat4E2M1, kFloat8E4M3);
@@ -205,14 +208,28 @@ TEST(Sm90ChoiceTest, EveryKindOfSlabKernelCompiles) {
   folded.scale_block_k = 32;
   QuantSpec zero_points = Spec(kBFloat16, 128);
   zero_points.zero_point = ZeroPointKind::kInteger;
-  for (const QuantSpec& spec :
-       {BlockSpec(128), BlockSpec(64), sums_of_floats, folded, zero_points, Unquantized(kBFloat16),
-        SpecWith(IntegerFormat(8), kInt8), SpecWith(IntegerFormat(4), kInt8)}) {
-    const ElementType x_type = Sm90XTypes(spec).front();
-    const auto choices = ChooseSm90(spec, {1, 8192, 8192}, x_type);
-    EXPECT_TRUE(ConfigFor(choices, 4096).is_slabwise());
-    ExpectCompilesWithoutSpills(ConfigFor(choices, 4096), **nvrtc);
+  return {BlockSpec(128),
+          BlockSpec(64),
+          sums_of_floats,
+          folded,
+          zero_points,
+          Unquantized(kBFloat16),
+          SpecWith(IntegerFormat(8), kInt8),
+          SpecWith(IntegerFormat(4), kInt8)};
+}
+
+// The sample above may miss one.
+TEST(Sm90ChoiceTest, EveryKindOfSlabKernelCompiles) {
+  const absl::StatusOr<const jit::NvrtcTable*> nvrtc = jit::LoadNvrtc();
+  if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().ToString();
+  for (const QuantSpec& spec : SpecsOfSlabKernels()) {
+    const auto choices = ChooseSm90(spec, {1, 8192, 8192}, Sm90XTypes(spec).front());
+    Sm90Config config = ConfigFor(choices, 4096);
+    EXPECT_TRUE(config.is_slabwise());
+    ExpectCompilesWithoutSpills(config, **nvrtc);
     ExpectCompilesWithoutSpills(ConfigFor(choices, 128), **nvrtc);
+    config.splits_k = !config.splits_k;
+    ExpectCompilesWithoutSpills(config, **nvrtc);
   }
 }
 

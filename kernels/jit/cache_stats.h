@@ -26,7 +26,8 @@ struct CacheStats {
   uint64_t queued = 0;          // compilations waiting for a worker
   uint64_t running = 0;         // jobs on the workers
   absl::Duration compile_time;  // sum over compilations
-  std::string warning;          // what is wrong with the directory, or the last failure to write
+  std::string warning;          // what is wrong with the directory, the last failure to
+                                // write, or why uses are not recorded now
 };
 
 }  // namespace gemmd::jit

@@ -3,7 +3,7 @@
 //         COMPILER_CRASHED when the helper died or ran out of time; Unavailable COMPILER_CHANGED when
 //         another NVRTC was installed since Identity (ask again), HELPER_UNAVAILABLE when no helper
 //         starts.
-//         Cancelled: `abandoned` said so.
+//         Cancelled: `abandoned` said so, or Stop was called.
 // Threads Every method is thread-safe.
 #ifndef GEMMD_KERNELS_JIT_COMPILE_BACKEND_H_
 #define GEMMD_KERNELS_JIT_COMPILE_BACKEND_H_
@@ -33,6 +33,8 @@ class CompileBackend {
                                                  const std::function<bool()>& abandoned) = 0;
   // Nothing was asked for a while: gives back what can be had again.
   virtual void Rest() {}
+  // Ends what waits for a helper process; none is started from now on. A compilation in this process goes on.
+  virtual void Stop() {}
 };
 
 // `nvrtc` null: the library of this machine, loaded when it is first needed.

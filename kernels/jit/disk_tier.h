@@ -57,6 +57,8 @@ class DiskTier {
 
   // What is unusual about the directory (read-only, on a network), or empty.
   const std::string& warning() const { return warning_; }
+  // Why uses are not recorded now, or empty. Other processes then take kernels of this one for older.
+  std::string use_problem() const { return uses_.problem(); }
   const std::filesystem::path& directory() const { return options_.directory; }
 
   absl::StatusOr<CompiledKernel> Read(const std::string& key) const;
@@ -86,7 +88,8 @@ class DiskTier {
   uint64_t bytes() const;
 
  private:
-  explicit DiskTier(const DiskOptions& options) : options_(options), uses_(options.directory) {}
+  explicit DiskTier(const DiskOptions& options)
+      : options_(options), uses_(options.directory, *options.files) {}
   std::filesystem::path EntryPath(const std::string& key) const;
   std::filesystem::path QuarantinePath(const std::string& key) const;
   absl::StatusOr<std::string> ReadFile(const std::string& key) const;

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -185,7 +186,8 @@ class Helpers : public CompileBackend {
       if (!compiler_.empty()) return compiler_;
     }
     // Not remembered when there is none: NVRTC may be installed while the daemon runs.
-    GEMMD_ASSIGN_OR_RETURN(std::unique_ptr<Helper> helper, Take(nullptr));
+    GEMMD_ASSIGN_OR_RETURN(std::unique_ptr<Helper> helper,
+                           Take([this] { return stopped_.load(); }));
     if (helper->compiler().empty()) {
       return Error(absl::StatusCode::kUnavailable, "NVRTC_MISSING", helper->problem());
     }
@@ -203,9 +205,10 @@ class Helpers : public CompileBackend {
   absl::StatusOr<CompiledKernel> Compile(const KernelSource& source, const std::string& compiler,
                                          const std::function<bool()>& abandoned) override {
     GEMMD_RETURN_IF_ERROR(CheckArchitecture(source.architecture));
-    GEMMD_ASSIGN_OR_RETURN(std::unique_ptr<Helper> helper, Take(abandoned));
+    const auto ends = [&] { return stopped_ || (abandoned && abandoned()); };
+    GEMMD_ASSIGN_OR_RETURN(std::unique_ptr<Helper> helper, Take(ends));
     if (helper->compiler() != compiler) return Changed(*helper, compiler);
-    absl::StatusOr<CompiledKernel> kernel = helper->Compile(source, limit_, abandoned);
+    absl::StatusOr<CompiledKernel> kernel = helper->Compile(source, limit_, ends);
     const bool ended =
         absl::IsCancelled(kernel.status()) || ReasonOf(kernel.status()) == "COMPILER_CRASHED";
     if (!ended) PutBack(std::move(helper));
@@ -221,6 +224,8 @@ class Helpers : public CompileBackend {
     std::erase(idle_, nullptr);
   }
 
+  void Stop() override { stopped_ = true; }
+
  private:
   absl::StatusOr<std::unique_ptr<Helper>> Take(const std::function<bool()>& abandoned) {
     {
@@ -231,6 +236,7 @@ class Helpers : public CompileBackend {
         return helper;
       }
     }
+    if (abandoned()) return absl::CancelledError("no compile helper is started any more");
     return Helper::Start(command_, abandoned);
   }
 
@@ -255,6 +261,7 @@ class Helpers : public CompileBackend {
 
   const std::vector<std::string> command_;
   const absl::Duration limit_;
+  std::atomic<bool> stopped_{false};
   Mutex mutex_;
   std::string compiler_ ABSL_GUARDED_BY(mutex_);
   std::vector<int> architectures_ ABSL_GUARDED_BY(mutex_);

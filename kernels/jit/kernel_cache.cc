@@ -44,8 +44,12 @@ class KernelCache::State {
                                               [this] { backend_->Rest(); })),
         flights_(*queue_) {}
   ~State() {
-    flights_.Close();
+    Close();
     queue_.reset();  // its jobs use everything else
+  }
+  void Close() {
+    flights_.Close();
+    backend_->Stop();
   }
 
   absl::StatusOr<SharedKernel> GetOrCompile(const KernelSource& source,
@@ -122,6 +126,7 @@ std::optional<absl::StatusOr<SharedKernel>> KernelCache::State::WithoutFlight(
     compiler = *std::move(identity);
     return std::nullopt;
   }
+  if (absl::IsCancelled(identity.status())) return identity.status();
   auto kernel = tiers_.ReadDiskOfAnyCompiler(source);
   if (!kernel.has_value()) return identity.status();
   origin = KernelOrigin::kDisk;
@@ -228,7 +233,7 @@ absl::Status KernelCache::Store(const CompiledKernel& kernel) {
   return state_->tiers().Store(kernel);
 }
 
-void KernelCache::Close() { state_->flights().Close(); }
+void KernelCache::Close() { state_->Close(); }
 
 std::optional<QuarantineRecord> KernelCache::Quarantined(const std::string& key, int driver) const {
   return state_->tiers().quarantine().Find(key, driver);

@@ -154,7 +154,9 @@ void KernelTiers::AddTo(CacheStats& stats) const {
   stats.evicted_entries += counts_.evicted_entries;
   stats.evicted_bytes += counts_.evicted_bytes;
   stats.warning = counts_.warning;
-  if (disk_ != nullptr) stats.disk_bytes = disk_->bytes();
+  if (disk_ == nullptr) return;
+  stats.disk_bytes = disk_->bytes();
+  if (stats.warning.empty()) stats.warning = disk_->use_problem();
 }
 
 }  // namespace gemmd::jit

@@ -37,14 +37,6 @@ std::vector<std::string> KeysIn(const std::filesystem::path& path) {
   return keys;
 }
 
-// One write per call, so that lines of several processes do not mix.
-void Append(int fd, const std::string& lines) { (void)WriteAll(SystemFileCalls(), fd, lines); }
-
-void AppendUses(const std::filesystem::path& directory, const std::string& lines) {
-  const File file(directory / kUses, O_WRONLY | O_APPEND | O_CREAT, 0600);
-  if (file.ok()) Append(file.get(), lines);
-}
-
 // Whether the process that wrote `list` is gone.
 bool IsOrphan(const std::filesystem::path& list) {
   const File file(list, O_RDONLY | O_NONBLOCK);
@@ -53,19 +45,53 @@ bool IsOrphan(const std::filesystem::path& list) {
 
 }  // namespace
 
-UseRecord::UseRecord(std::filesystem::path directory) : directory_(std::move(directory)) {}
+void UnwrittenLines::Add(const std::string& key) {
+  std::erase(keys_, key);
+  keys_.push_back(key);
+}
+
+void UnwrittenLines::AppendTo(const FileCalls& files, int fd, const std::filesystem::path& path) {
+  if (keys_.empty()) return;
+  // A write that failed may have left the start of a line.
+  std::string lines = problem_.empty() ? "" : "\n";
+  for (const std::string& key : keys_) absl::StrAppend(&lines, key, "\n");
+  if (fd >= 0 && WriteAll(files, fd, lines)) {
+    keys_.clear();
+    problem_.clear();
+  } else {
+    problem_ = absl::StrCat("write ", path.string(), ": ", ErrnoText());
+  }
+}
+
+UseRecord::UseRecord(std::filesystem::path directory, const FileCalls& files)
+    : directory_(std::move(directory)), files_(files) {}
 
 UseRecord::~UseRecord() {
   MutexLock lock(mutex_);
+  for (const std::string& key : loaded_) uses_.Add(key);
+  AppendUses();
   if (list_fd_ < 0) return;
-  std::string lines;
-  for (const std::string& key : loaded_) absl::StrAppend(&lines, key, "\n");
-  if (!lines.empty()) AppendUses(directory_, lines);
   unlink(list_path_.c_str());
   close(list_fd_);
 }
 
-void UseRecord::Used(const std::string& key) { AppendUses(directory_, key + "\n"); }
+void UseRecord::Used(const std::string& key) {
+  MutexLock lock(mutex_);
+  uses_.Add(key);
+  AppendUses();
+}
+
+void UseRecord::AppendUses() {
+  if (uses_.keys().empty()) return;
+  const std::filesystem::path path = directory_ / kUses;
+  const File file(path, O_WRONLY | O_APPEND | O_CREAT, 0600, files_);
+  uses_.AppendTo(files_, file.get(), path);
+}
+
+std::string UseRecord::problem() const {
+  MutexLock lock(mutex_);
+  return uses_.problem().empty() ? list_.problem() : uses_.problem();
+}
 
 // Another process number 1 of another container may share the directory: a name that exists is left
 // alone. A file that lost its name before it was locked was taken for a dead process's.
@@ -73,7 +99,8 @@ void UseRecord::OpenList() {
   static std::atomic<unsigned> counter{0};
   for (int attempt = 0; attempt < 64 && list_fd_ < 0; ++attempt) {
     list_path_ = directory_ / absl::StrCat(getpid(), "-", counter.fetch_add(1), ".loaded");
-    const int fd = open(list_path_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    const int fd =
+        files_.open(list_path_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0 && errno != EEXIST) return;
     if (fd < 0) continue;
     if (flock(fd, LOCK_EX | LOCK_NB) == 0 && SameFile(fd, list_path_)) {
@@ -86,15 +113,22 @@ void UseRecord::OpenList() {
 
 void UseRecord::Loaded(const std::string& key) {
   MutexLock lock(mutex_);
-  if (!loaded_.insert(key).second) return;
+  if (loaded_.insert(key).second) list_.Add(key);
+  AppendLoaded();
+}
+
+void UseRecord::AppendLoaded() {
+  if (list_.keys().empty()) return;
   if (list_fd_ < 0) OpenList();
-  if (list_fd_ >= 0) Append(list_fd_, key + "\n");
+  list_.AppendTo(files_, list_fd_, list_path_);
 }
 
 std::map<std::string, uint64_t> UseRecord::Order() const {
   std::map<std::string, uint64_t> order;
   uint64_t position = 0;
   for (std::string& key : KeysIn(directory_ / kUses)) order[std::move(key)] = ++position;
+  MutexLock lock(mutex_);
+  for (const std::string& key : uses_.keys()) order[key] = ++position;
   return order;
 }
 
@@ -127,7 +161,7 @@ void UseRecord::Compact(const std::set<std::string>& existing) const {
   for (size_t i = 0; i < keys.size(); ++i) {
     if (last[keys[i]] == i && existing.count(keys[i]) != 0) absl::StrAppend(&lines, keys[i], "\n");
   }
-  (void)Publish(SystemFileCalls(), directory_, kUses, lines);
+  (void)Publish(files_, directory_, kUses, lines);
 }
 
 }  // namespace gemmd::jit

@@ -126,6 +126,34 @@ TEST_F(HelperBackendTest, HelperThatDoesNotStartIsAnErrorNotAnEnd) {
   EXPECT_EQ(ReasonOf(Get(*silent, "good").status()), "HELPER_UNAVAILABLE");
 }
 
+TEST_F(HelperBackendTest, ClosingDoesNotWaitForAHelperThatSaysNothing) {
+  const auto cache = *KernelCache::Open({.helper = {"/bin/sleep", "1000"}});
+  absl::Status kernel, target;
+  std::thread asks([&] { kernel = Get(*cache, "good").status(); });
+  std::thread checks([&] { target = cache->CheckTarget("sm_90a"); });
+  absl::SleepFor(absl::Milliseconds(100));
+  const absl::Time start = absl::Now();
+  cache->Close();
+  asks.join();
+  checks.join();
+  EXPECT_LT(absl::Now() - start, absl::Seconds(10));
+  EXPECT_TRUE(absl::IsCancelled(kernel)) << kernel;
+  EXPECT_TRUE(absl::IsCancelled(target)) << target;
+}
+
+TEST_F(HelperBackendTest, ClosingDoesNotWaitForACompilerThatHangs) {
+  const auto cache = Open(absl::Minutes(10));
+  absl::Status hung;
+  std::thread asks([&] { hung = Get(*cache, "HANG").status(); });
+  while (cache->stats().running == 0) absl::SleepFor(absl::Milliseconds(5));
+  const absl::Time start = absl::Now();
+  cache->Close();
+  asks.join();
+  EXPECT_TRUE(absl::IsCancelled(hung)) << hung;
+  EXPECT_TRUE(absl::IsCancelled(Get(*cache, "good").status())) << "closed";
+  EXPECT_LT(absl::Now() - start, absl::Seconds(10));
+}
+
 TEST_F(HelperBackendTest, ManyThreadsShareFewHelpers) {
   const auto cache = Open();
   std::vector<std::thread> threads;

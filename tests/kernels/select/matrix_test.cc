@@ -1,7 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "tests/kernels/select/matrix/matrix_cases.h"
@@ -12,6 +14,7 @@ namespace gemmd::matrix {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAreArray;
 
 std::string TextOf(const std::string& text, size_t size) {
   const absl::StatusOr<CaseSet> set = CaseSet::Parse(text, size);
@@ -73,6 +76,7 @@ TEST_F(MatrixTest, NotesWhatBecameOfEachKernel) {
   EXPECT_THAT(faults["wrong"], HasSubstr("oops"));
   EXPECT_THAT(faults["stack"], HasSubstr("spills: 256 bytes of stack"));
   EXPECT_EQ(record.extremes["sm_80"].largest_frame, 256);
+  EXPECT_GT(record.extremes["sm_80"].longest_seconds, 0);
 }
 
 TEST_F(MatrixTest, ShardsMakeTheWholeAndAgainstTheClockNothingIsCompiled) {
@@ -87,6 +91,21 @@ TEST_F(MatrixTest, ShardsMakeTheWholeAndAgainstTheClockNothingIsCompiled) {
   ASSERT_TRUE(Merge(second, first).ok());
   EXPECT_TRUE(first.complete());
   EXPECT_EQ(first.faults.size(), 2);
+}
+
+TEST_F(MatrixTest, ASeedMakesARandomOrderOfTheShardThatComesAgain) {
+  Record record(1000);
+  record.compiled.Add(3);
+  const auto order = [&](std::optional<uint64_t> seed) {
+    return CasesToCompile({.shard = 1, .shards = 2, .seed = seed}, record);
+  };
+  const std::vector<size_t> plain = order(std::nullopt);
+  EXPECT_TRUE(std::is_sorted(plain.begin(), plain.end()));
+  EXPECT_EQ(plain.size(), 499);
+  EXPECT_NE(order(1), plain);
+  EXPECT_NE(order(1), order(2));
+  EXPECT_EQ(order(1), order(1));
+  EXPECT_THAT(order(1), UnorderedElementsAreArray(plain));
 }
 
 TEST_F(MatrixTest, ARunGoesOnWhereTheRecordStopped) {

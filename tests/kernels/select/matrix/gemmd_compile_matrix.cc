@@ -38,6 +38,7 @@ struct Options {
   int source = -1;
   std::string record;
   std::string shard = "1/1";
+  int seed = -1;
   int workers = jit::UsableProcessors();
   absl::Duration time_limit = absl::InfiniteDuration();
   std::string commit = "unknown";
@@ -49,6 +50,8 @@ std::vector<Flag> FlagsOf(Options& options) {
       {"record", "FILE", "what was compiled; a run goes on with what the file has not",
        jit_bench::Text(options.record)},
       {"shard", "I/N", "only the I-th of N parts (default 1/1)", jit_bench::Text(options.shard)},
+      {"seed", "N", "in a random order: a run with a limit is a sample (default: in theirs)",
+       jit_bench::Integer(0, options.seed)},
       {"workers", "N", "compilations at a time (default: all cores)",
        jit_bench::Integer(1, options.workers)},
       {"time_limit", "SECONDS", "no compilation begins after it (default: none)",
@@ -68,7 +71,8 @@ std::string HelpText(const std::vector<Flag>& flags) {
       "NAME\n"
       "  gemmd_compile_matrix - compile every kernel that gemmd can ask for\n\n"
       "SYNOPSIS\n"
-      "  gemmd_compile_matrix --record FILE [--workers N] [--shard I/N] [--time_limit SECONDS]\n"
+      "  gemmd_compile_matrix --record FILE [--workers N] [--shard I/N] [--seed N]\n"
+      "      [--time_limit SECONDS]\n"
       "  gemmd_compile_matrix --merge --record FILE RECORD...\n"
       "  gemmd_compile_matrix --source CASE\n\n"
       "DESCRIPTION\n"
@@ -99,6 +103,7 @@ std::string HelpText(const std::vector<Flag>& flags) {
       "  GEMMD_NVRTC  the NVRTC library, as for the daemon\n\n"
       "EXAMPLES\n"
       "  gemmd_compile_matrix --record=all.json --time_limit=540\n"
+      "  gemmd_compile_matrix --record=some.json --seed=7 --time_limit=600\n"
       "  gemmd_compile_matrix --record=1.json --shard=1/4    # and 2/4, 3/4, 4/4 elsewhere\n"
       "  gemmd_compile_matrix --merge --record=all.json 1.json 2.json 3.json 4.json\n");
 }
@@ -194,6 +199,7 @@ int Compile(const Options& options, RunOptions run, absl::Time start) {
   if (!writable.ok()) return Fail(kExitCannotCreate, writable);
 
   run.workers = options.workers;
+  if (options.seed >= 0) run.seed = options.seed;
   run.deadline = start + options.time_limit;
   const absl::Time begin = absl::Now();
   absl::Time saved = begin;

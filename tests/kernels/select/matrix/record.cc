@@ -77,7 +77,8 @@ Json Architectures(const Record& record, const std::vector<MatrixCase>& cases) {
                           {"failed", counts.failed},
                           {"missing", counts.missing()},
                           {"largest_frame", extremes.largest_frame},
-                          {"largest_registers", extremes.largest_registers}};
+                          {"largest_registers", extremes.largest_registers},
+                          {"longest_seconds", extremes.longest_seconds}};
   }
   return json;
 }
@@ -93,7 +94,8 @@ absl::StatusOr<Record> FromJson(const Json& json) {
   for (const Json& fault : json.at("faults")) record.faults.push_back(FaultOf(fault));
   for (const Json& fault : json.at("stacks")) record.stacks.push_back(FaultOf(fault));
   for (const auto& [architecture, counts] : json.at("architectures").items()) {
-    record.extremes[architecture] = {counts.at("largest_frame"), counts.at("largest_registers")};
+    record.extremes[architecture] = {counts.at("largest_frame"), counts.at("largest_registers"),
+                                     counts.at("longest_seconds")};
   }
   for (const Json& run : json.at("runs")) record.runs.push_back(RunOf(run));
   return record;
@@ -171,6 +173,7 @@ absl::Status Merge(const Record& from, Record& into) {
     Extremes& of = into.extremes[architecture];
     of.largest_frame = std::max(of.largest_frame, extremes.largest_frame);
     of.largest_registers = std::max(of.largest_registers, extremes.largest_registers);
+    of.longest_seconds = std::max(of.longest_seconds, extremes.longest_seconds);
   }
   return absl::OkStatus();
 }
@@ -181,9 +184,10 @@ std::string Describe(const Record& record, const std::vector<MatrixCase>& cases)
     const Extremes extremes = ExtremesOf(record, architecture);
     absl::StrAppendFormat(&text,
                           "%-8s %6d kernels: %6d compiled, %d failed, %d missing; at most %d "
-                          "registers, %d bytes of stack\n",
+                          "registers, %d bytes of stack, %.1f s\n",
                           architecture, counts.cases, counts.compiled, counts.failed,
-                          counts.missing(), extremes.largest_registers, extremes.largest_frame);
+                          counts.missing(), extremes.largest_registers, extremes.largest_frame,
+                          extremes.longest_seconds);
   }
   absl::StrAppend(&text, record.size, " kernels in all, ", record.size - record.done(),
                   " missing, ", record.faults.size(), " faults, ", record.stacks.size(),

@@ -2,7 +2,7 @@
 //           {"matrix": {"digest", "cases"}, "device_sources", "compiler", "commit",
 //            "complete": bool, "passed": bool,
 //            "architectures": {"sm_80": {"cases", "compiled", "failed", "missing", "largest_frame",
-//             "largest_registers"}, ...},
+//             "largest_registers", "longest_seconds"}, ...},
 //            "faults": [{"case", "kernel", "architecture", "what": "failed" | "spills" | "warns" |
 //             "serialises", "text"}],
 //            "stacks": [...],    as faults: a frame where none was promised
@@ -49,6 +49,7 @@ struct Run {
 struct Extremes {
   int largest_frame = 0;  // bytes a thread
   int largest_registers = 0;
+  double longest_seconds = 0;  // of a compilation, beside whatever else the machine did
 };
 
 struct Record {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -28,7 +29,7 @@ std::string LineWith(const std::string& words, const std::string& usage) {
 
 // What one kernel adds to the record.
 void Note(const MatrixCase& one, size_t index, const absl::StatusOr<jit::CompiledKernel>& kernel,
-          Record& record) {
+          absl::Duration took, Record& record) {
   const auto fault = [&](const char* what, std::string text) {
     return Fault{index, one.source.label, one.source.architecture, what, std::move(text)};
   };
@@ -42,6 +43,7 @@ void Note(const MatrixCase& one, size_t index, const absl::StatusOr<jit::Compile
   Extremes& extremes = record.extremes[one.source.architecture];
   extremes.largest_frame = std::max(extremes.largest_frame, used.frame_bytes);
   extremes.largest_registers = std::max(extremes.largest_registers, used.registers);
+  extremes.longest_seconds = std::max(extremes.longest_seconds, absl::ToDoubleSeconds(took));
   if (!kernel->log.empty()) record.faults.push_back(fault("warns", kernel->log));
   // ptxas calls it information: the kernel waits between the steps of the matrix unit.
   const std::string serialized = LineWith("instructions are serialized", kernel->usage);
@@ -75,9 +77,11 @@ class Pool {
       const size_t next = next_++;
       if (next >= indices_.size()) break;
       const MatrixCase& one = cases_[indices_[next]];
+      const absl::Time start = absl::Now();
       const absl::StatusOr<jit::CompiledKernel> kernel = jit::Compile(one.source, nvrtc_);
+      const absl::Duration took = absl::Now() - start;
       MutexLock lock(mutex_);
-      Note(one, indices_[next], kernel, record_);
+      Note(one, indices_[next], kernel, took, record_);
       ++finished_;
     }
     MutexLock lock(mutex_);
@@ -117,14 +121,21 @@ class Pool {
 
 }  // namespace
 
+std::vector<size_t> CasesToCompile(const RunOptions& options, const Record& record) {
+  std::vector<size_t> indices;
+  for (size_t i = options.shard; i < record.size; i += options.shards) {
+    if (!record.Done(i)) indices.push_back(i);
+  }
+  if (options.seed.has_value()) {
+    std::shuffle(indices.begin(), indices.end(), std::mt19937_64(*options.seed));
+  }
+  return indices;
+}
+
 size_t CompileCases(const jit::NvrtcTable& nvrtc, const std::vector<MatrixCase>& cases,
                     const RunOptions& options, Record& record,
                     const std::function<void(const Progress&, const Record&)>& tick) {
-  std::vector<size_t> indices;
-  for (size_t i = options.shard; i < cases.size(); i += options.shards) {
-    if (!record.Done(i)) indices.push_back(i);
-  }
-  Pool pool(nvrtc, cases, std::move(indices), options.deadline, record);
+  Pool pool(nvrtc, cases, CasesToCompile(options, record), options.deadline, record);
   std::vector<std::thread> threads;
   for (int i = 0; i < options.workers; ++i) threads.emplace_back([&pool] { pool.Work(); });
   pool.Watch(options.workers, options.tick_every, tick);

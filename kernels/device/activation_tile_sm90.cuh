@@ -169,7 +169,10 @@ struct XScaleTileSm90 {
   // The thread's arrival must come after these copies.
   __device__ void Load(int32_t first_chunk, uint32_t stage, int thread) const {
     constexpr int kCount = Config::kColumnGroups * kSlabs * Config::kTokens;
-    for (int i = thread; i < kCount; i += Tile::kProducerThreads) {
+    GEMMD_UNROLL
+    for (int first = 0; first < kCount; first += Tile::kProducerThreads) {
+      const int i = first + thread;
+      if (i >= kCount) return;
       const int row = i % Config::kTokens;
       const int32_t slab = first_chunk * kSlabs + i / Config::kTokens;
       const bool is_inside = row < rows && slab < slabs;

@@ -263,6 +263,25 @@ TEST_F(PackedGemmTest, ManyTilesOfManyRows) {
   }
 }
 
+// Whole tiles are stored 16 bytes at once where y allows it, element by element elsewhere: rows of y that are
+// aligned, but for the last 4 of N; and rows that are not.
+TEST_F(PackedGemmTest, ManyTilesWithRowsOfYAtAnyAddress) {
+  constexpr LayerShape kShape = {1, 4444, 512};
+  QuantSpec rows = Spec(kFloat8E4M3, kBFloat16, 1, 0);
+  rows.activation = kFloat8E4M3;
+  rows.activation_scale = ActivationScaleKind::kDynamicToken;
+  rows.bias = kFloat32;
+  for (const NumberFormat& y_type : {kBFloat16, kFloat16, kFloat32}) {
+    for (const int64_t y_gap : {0, 4, 3}) {
+      GemmCase c = {.x_type = kBFloat16, .y_type = y_type, .y_gap = y_gap, .sampled = 48};
+      RunPacked({Spec(IntegerFormat(4), kBFloat16, 1, 128)}, kShape, CasesOfM({1100}, c));
+      c.x_type = kFloat8E4M3;
+      c.x_scale_columns = 1;
+      RunPacked({rows}, kShape, CasesOfM({1100}, c));
+    }
+  }
+}
+
 TEST_F(PackedGemmTest, ServesSixteenBitFloatsAndLeavesTheRestToTheGenericKernel) {
   const StandardTensor tensor =
       RandomTensor(Spec(IntegerFormat(4), kBFloat16, 1, 128), {1, 256, 512}, random_);

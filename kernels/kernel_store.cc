@@ -73,8 +73,9 @@ absl::StatusOr<PrewarmWork> PlanPrewarm(jit::KernelCache& cache,
 // Counts steps, passes them on one at a time, and tells how the whole ends.
 class Reporter {
  public:
-  Reporter(int total, const std::function<bool(const PrewarmStep&)>& progress)
-      : total_(total), progress_(progress) {}
+  Reporter(int total, const std::function<bool(const PrewarmStep&)>& progress,
+           const std::function<bool()>& asked)
+      : total_(total), progress_(progress), asked_(asked) {}
 
   void Report(PrewarmStep step) {
     MutexLock lock(mutex_);
@@ -84,7 +85,10 @@ class Reporter {
     if (!cancelled_ && !progress_(step)) cancelled_ = true;
   }
   void Cancel() { cancelled_ = true; }
-  bool cancelled() const { return cancelled_; }
+  bool cancelled() {
+    if (asked_ && asked_()) cancelled_ = true;
+    return cancelled_;
+  }
 
   absl::Status Result() const {
     if (cancelled_) return absl::CancelledError("the prewarm was cancelled");
@@ -98,6 +102,7 @@ class Reporter {
  private:
   const int total_;
   const std::function<bool(const PrewarmStep&)>& progress_;
+  const std::function<bool()>& asked_;
   mutable Mutex mutex_;
   int not_stored_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string why_ ABSL_GUARDED_BY(mutex_);  // of the first
@@ -117,7 +122,7 @@ void Store(jit::KernelCache& cache, const jit::CompiledKernel& kernel, PrewarmSt
 
 // Cancelled: by the reporter, or the cache is closed.
 absl::StatusOr<PrewarmStep> CompileOne(jit::KernelCache& cache, const jit::KernelSource& program,
-                                       const Reporter& reporter) {
+                                       Reporter& reporter) {
   jit::KernelOrigin origin = jit::KernelOrigin::kCompiled;
   const absl::Time start = absl::Now();
   const auto kernel = cache.GetOrCompile(
@@ -154,10 +159,12 @@ absl::StatusOr<std::shared_ptr<KernelStore>> KernelStore::Open(const KernelStore
 absl::Status KernelStore::Prewarm(const std::vector<PrewarmLayer>& layers,
                                   const std::vector<std::string>& architectures,
                                   const std::function<bool(const PrewarmStep&)>& progress,
-                                  const std::vector<RowRange>& rows) {
+                                  const std::vector<RowRange>& rows,
+                                  const std::function<bool()>& cancelled) {
   GEMMD_ASSIGN_OR_RETURN(const PrewarmWork work,
                          PlanPrewarm(*cache_, layers, architectures, rows));
-  Reporter reporter(static_cast<int>(work.programs.size() + work.impossible.size()), progress);
+  Reporter reporter(static_cast<int>(work.programs.size() + work.impossible.size()), progress,
+                    cancelled);
   for (const PrewarmStep& step : work.impossible) reporter.Report(step);
   std::atomic<size_t> next{0};
   const auto run = [&] {

@@ -116,11 +116,13 @@ class KernelStore {
 
   // Compiles every kernel that the layers need on the architectures for requests of `rows` rows
   // (empty: of any number), behind whatever clients wait for. `progress` is called from several
-  // threads, one at a time, and returns false to cancel.
+  // threads, one at a time; false cancels. `cancelled`, if any, is asked now and then, also while
+  // kernels compile, from several threads at once; true cancels.
   absl::Status Prewarm(const std::vector<PrewarmLayer>& layers,
                        const std::vector<std::string>& architectures,
                        const std::function<bool(const PrewarmStep&)>& progress,
-                       const std::vector<RowRange>& rows = {});
+                       const std::vector<RowRange>& rows = {},
+                       const std::function<bool()>& cancelled = nullptr);
 
   // Most recently used first.
   absl::StatusOr<std::vector<StoredKernel>> List(const KernelFilter& filter) const;

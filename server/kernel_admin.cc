@@ -34,7 +34,8 @@ absl::Status RunPrewarm(const ServiceContext& context, const PrewarmJob& job,
   if (!stream.Push(ToProto(plan))) return absl::CancelledError("the client has gone");
   const absl::Status status = context.kernels->Prewarm(
       plan.layers, plan.architectures,
-      [&stream](const PrewarmStep& step) { return stream.Push(ToProto(step)); }, plan.rows);
+      [&stream](const PrewarmStep& step) { return stream.Push(ToProto(step)); }, plan.rows,
+      cancelled);
   return absl::IsCancelled(status) && !stream.cancelled() ? Draining() : status;
 }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
 #include <map>
 #include <thread>
@@ -263,6 +264,25 @@ TEST_F(PrewarmTest, EndsAtOnceWhenTheStoreIsClosed) {
   compiler_.Release();
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
   EXPECT_TRUE(steps_.empty()) << steps_[0].message;
+}
+
+TEST_F(PrewarmTest, EndsWithoutWaitingForTheCompilerWhenItsClientHasGone) {
+  compiler_.Hold("include");
+  const auto store = Open(directory_);
+  std::atomic<bool> has_gone{false};
+  absl::Status status;
+  std::thread prewarm([&] {
+    status = store->Prewarm(
+        {SmallLayer()}, {"sm_80"}, [](const PrewarmStep&) { return true; }, {},
+        [&] { return has_gone.load(); });
+  });
+  EXPECT_TRUE(testing::Eventually([&] { return store->cache()->stats().running > 0; }));
+  has_gone = true;
+  prewarm.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
+  EXPECT_TRUE(testing::Eventually([&] { return store->cache()->stats().running == 0; }))
+      << "the helpers are ended";
+  compiler_.Release();
 }
 
 TEST_F(PrewarmTest, ArchitectureThatTheCompilerDoesNotKnowIsRefusedOnce) {

@@ -1,5 +1,6 @@
 // gemmd_jit_bench: see gemmd_jit_bench --help and tests/bench/README.md.
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <optional>
@@ -88,7 +89,8 @@ std::string HelpText(const std::vector<Flag>& flags) {
       "       of them verified, and to all of them loaded. Bar 1000 ms. The time of the CUDA\n"
       "       context stands beside it. restart.py measures a whole daemon\n\n"
       "  The directory of c, d and e holds the kernels of part a in turn, each under many keys.\n"
-      "  Progress goes to standard error. report.py makes a table of the file.\n\n"
+      "  Progress goes to standard error. The file is written anew after each row, so that a run\n"
+      "  that is cut off leaves what it has. report.py makes a table of it.\n\n"
       "OPTIONS\n",
       DescribeFlags(flags),
       "\nEXIT STATUS\n"
@@ -156,15 +158,19 @@ bool Passed(const std::vector<Measurement>& rows, const Setup& setup) {
   });
 }
 
-absl::Status Write(const std::string& path, const std::string& text) {
-  if (path.empty()) {
-    std::cout << text;
-    return absl::OkStatus();
-  }
-  std::ofstream file(path, std::ios::trunc);
+absl::Status WriteFile(const std::string& path, const std::string& text) {
+  const std::string unfinished = path + ".tmp";
+  std::ofstream file(unfinished, std::ios::trunc);
   file << text;
   file.close();
-  return file ? absl::OkStatus() : absl::UnknownError(absl::StrCat("cannot write ", path));
+  if (file && std::rename(unfinished.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  return absl::UnknownError(absl::StrCat("cannot write ", path));
+}
+
+absl::Status Write(const std::string& path, const std::string& text) {
+  if (!path.empty()) return WriteFile(path, text);
+  std::cout << text;
+  return absl::OkStatus();
 }
 
 int Fill(const Options& options) {
@@ -184,8 +190,10 @@ int Run(const Options& options) {
   }
   const absl::StatusOr<Gpu> gpu = OpenGpu();
   const Setup setup = SetupOf(options, gpu);
-  Log log(jit::UsableProcessors());
   const Conditions conditions = ConditionsOf(setup, options.commit);
+  Log log(jit::UsableProcessors(), [&](const std::vector<Measurement>& rows) {
+    if (!options.output.empty()) (void)WriteFile(options.output, RenderReport(conditions, rows));
+  });
   Measure(setup, options.parts, log);
   const absl::Status written = Write(options.output, RenderReport(conditions, log.rows()));
   if (!written.ok()) return Fail(kExitCannotCreate, written);

@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -76,6 +77,28 @@ class Bench(unittest.TestCase):
         for row in rows:
             self.assertGreater(row["value"]["median"], 0)
             self.assertEqual(row["value"]["samples"], 2)
+
+    def test_a_run_that_is_cut_off_leaves_the_rows_it_has(self):
+        process = subprocess.Popen([str(BIN / "gemmd_jit_bench"), f"--scratch={self.folder.name}", "--parts=c,e",
+                                    "--entries=1", "--samples=1000", f"--output={self.output}"],
+                                   stderr=subprocess.PIPE, text=True)
+        process.stderr.readline()  # of the first row
+        limit = time.monotonic() + 60
+        while not self.output.exists() and time.monotonic() < limit:
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        process.stderr.close()
+        self.assertGreaterEqual(len(self.rows()), 1)
+
+    def test_restart_writes_a_row_for_a_device_that_does_not_start(self):
+        result = run(sys.executable, HERE / "restart.py", "--bin", BIN, "--output", self.output,
+                     "--device=nonsense,cpu", "--entries=1", "--samples=1")
+        self.assertEqual(result.returncode, 1)
+        failed, *others = self.rows()
+        self.assertIsNone(failed["value"])
+        self.assertIn("exit status", failed["reason"])
+        self.assertEqual(len(others), 2)
 
 
 def result_file(folder, name, rows, **conditions):

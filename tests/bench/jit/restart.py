@@ -5,8 +5,8 @@
 
 DIR holds gemmd and gemmd_jit_bench, which fills the directory. The clock runs from the start of the process to
 its READY=1 on $NOTIFY_SOCKET. With --device=cpu the daemon makes no CUDA context, so the two devices' difference is
-what a context costs. The file is of gemmd_jit_bench's form (part e); report.py reads both.
-Exit status: 0, or 1 when a daemon did not start.
+what a context costs. The file is of gemmd_jit_bench's form (part e), written after each device; report.py reads both.
+Exit status: 0, or 1 when a daemon did not start; its row then says why.
 """
 
 import argparse
@@ -84,7 +84,7 @@ def summary(values):
 
 
 def row(what, subject, value, bar, note):
-    within = None if bar is None else value["median"] < bar
+    within = None if bar is None or value is None else value["median"] < bar
     return {"part": "e", "what": what, "subject": subject, "unit": "ms", "value": value, "reason": None, "bar": bar,
             "bar_cores": None, "within_bar": within, "note": note}
 
@@ -107,10 +107,30 @@ def measure(arguments, device, filled):
     # The bar is for what the cache adds to a daemon that has a CUDA context to make.
     whole = device == "cpu"
     added = round(statistics.median(with_kernels) - statistics.median(without), 3)
-    what = f"daemon on {device}, start to READY"
+    what = what_of(device)
     return [row(what, f"{arguments.entries} kernels cached", summary(with_kernels),
                 BAR_MILLISECONDS if whole else None, f"{added:+} ms against an empty directory"),
             row(what, "empty cache directory", summary(without), None, None)]
+
+
+def what_of(device):
+    return f"daemon on {device}, start to READY"
+
+
+def measure_or_say(arguments, device, filled):
+    """The rows, or one that says why there are none; and whether it went well."""
+    try:
+        return measure(arguments, device, filled), True
+    except (RuntimeError, OSError) as error:
+        print(f"restart.py: {device}: {error}", file=sys.stderr)
+        missing = row(what_of(device), f"{arguments.entries} kernels cached", None, None, None)
+        return [{**missing, "reason": str(error)}], False
+
+
+def write(arguments, rows):
+    lines = ",\n".join(json.dumps(r) for r in rows)
+    pathlib.Path(arguments.output).write_text(
+        f'{{\n"conditions": {json.dumps(conditions(arguments))},\n"rows": [\n{lines}\n]\n}}\n')
 
 
 def main():
@@ -124,22 +144,23 @@ def main():
     parser.add_argument("--commit", default="unknown")
     arguments = parser.parse_args()
     arguments.bin = str(pathlib.Path(arguments.bin).resolve())
-    rows = []
+    rows, passed = [], True
     try:
         with tempfile.TemporaryDirectory() as folder:
             filled = f"{folder}/filled"
             fill(arguments, filled)
             for device in arguments.device.split(","):
-                rows += measure(arguments, device, filled)
-                for added in rows[-2:]:
-                    print(f"{added['what']}, {added['subject']}: {added['value']['median']} ms", file=sys.stderr)
-    except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
+                added, well = measure_or_say(arguments, device, filled)
+                for one in added:
+                    told = f"{one['value']['median']} ms" if one["value"] else one["reason"]
+                    print(f"{one['what']}, {one['subject']}: {told}", file=sys.stderr)
+                rows += added
+                passed = passed and well
+                write(arguments, rows)
+    except (OSError, subprocess.CalledProcessError) as error:
         print(f"restart.py: {error}", file=sys.stderr)
         return 1
-    lines = ",\n".join(json.dumps(r) for r in rows)
-    pathlib.Path(arguments.output).write_text(
-        f'{{\n"conditions": {json.dumps(conditions(arguments))},\n"rows": [\n{lines}\n]\n}}\n')
-    return 0
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":

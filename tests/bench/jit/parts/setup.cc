@@ -12,6 +12,7 @@ namespace gemmd::jit_bench {
 void Log::Add(Measurement row) {
   std::cerr << Describe(row, cores_) << "\n";
   rows_.push_back(std::move(row));
+  keep_(rows_);
 }
 
 void Log::Add(Measurement row, const absl::StatusOr<bench::Summary>& value) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -30,7 +31,10 @@ struct Setup {
 // Rows of a run; each is told on standard error as it comes.
 class Log {
  public:
-  explicit Log(int cores) : cores_(cores) {}
+  using Keep = std::function<void(const std::vector<Measurement>& rows)>;
+
+  // `keep` gets all rows after each new one, so that a run that is cut off leaves what it has.
+  Log(int cores, Keep keep) : cores_(cores), keep_(std::move(keep)) {}
   void Add(Measurement row);
   // `value`, or why there is none.
   void Add(Measurement row, const absl::StatusOr<bench::Summary>& value);
@@ -38,6 +42,7 @@ class Log {
 
  private:
   const int cores_;
+  const Keep keep_;
   std::vector<Measurement> rows_;
 };
 

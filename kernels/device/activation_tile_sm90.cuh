@@ -100,33 +100,56 @@ struct ActivationTileSm90 {
 
   __device__ void Load(int32_t first_chunk, uint32_t stage, uint32_t full) const {
     if (is_aligned) {
-      ForEachVector(first_chunk, stage,
-                    [](uint32_t to, const char* from, int bytes) { ptx::Copy16(to, from, bytes); });
+      GEMMD_UNROLL
+      for (int c = 0; c < Config::kColumnGroups; ++c) {
+        const Vectors vectors = VectorsOf(first_chunk, stage, c);
+        GEMMD_UNROLL
+        for (int i = 0; i < kPasses; ++i) {
+          ptx::Copy16(vectors.to(i), vectors.from(i), vectors.bytes(i));
+        }
+      }
       ptx::MbarrierArriveAfterCopies(full);
     } else {
-      ForEachVector(first_chunk, stage, StoreElements);
+      GEMMD_UNROLL
+      for (int c = 0; c < Config::kColumnGroups; ++c) {
+        const Vectors vectors = VectorsOf(first_chunk, stage, c);
+        GEMMD_UNROLL_BY_4  // enough loads at once; more code is much for the compiler
+        for (int i = 0; i < kPasses; ++i) {
+          StoreElements(vectors.to(i), vectors.from(i), vectors.bytes(i));
+        }
+      }
       ptx::AsyncProxyFence();
       ptx::MbarrierArriveAfterCopies(full);  // the scales' copies
     }
   }
 
  private:
-  // copy(to, from, bytes): `bytes` bytes are inside x, the others become zeros.
-  template <typename Copy>
-  __device__ void ForEachVector(int32_t first_chunk, uint32_t stage, Copy copy) const {
-    uint32_t to = stage + stage_offset;
-    GEMMD_UNROLL
-    for (int c = 0; c < Config::kColumnGroups; ++c, to += Tile::kChunkTileBytes) {
-      const int32_t first_byte = (first_chunk + c) * kChunkRowBytes;
-      const int32_t left = Min<int32_t>(row_bytes - first_byte, kVectorBytes);
-      const char* from = x + first_byte;
-      GEMMD_UNROLL
-      for (int row = 0; row < Config::kTokens; row += kRowsPerPass) {
-        const bool is_inside = left > 0 && row < rows;
-        copy(to + row * 128, is_inside ? from : anywhere, is_inside ? left : 0);
-        from += pass_stride;
-      }
+  static constexpr int kPasses = Config::kTokens / kRowsPerPass;
+
+  // The thread's vectors of one chunk, a row each: `bytes` bytes are inside x, the others become zeros.
+  struct Vectors {
+    const char* first;
+    const char* anywhere;
+    int64_t pass_stride;
+    uint32_t stage;
+    int32_t left;  // bytes of x from the vector on, at most its size
+    int rows;
+
+    __device__ bool IsInside(int pass) const { return left > 0 && pass * kRowsPerPass < rows; }
+    __device__ uint32_t to(int pass) const { return stage + pass * (kRowsPerPass * 128); }
+    __device__ const char* from(int pass) const {
+      return IsInside(pass) ? first + pass * pass_stride : anywhere;
     }
+    __device__ int bytes(int pass) const { return IsInside(pass) ? left : 0; }
+  };
+  __device__ Vectors VectorsOf(int32_t first_chunk, uint32_t to, int group) const {
+    const int32_t first_byte = (first_chunk + group) * kChunkRowBytes;
+    return {x + first_byte,
+            anywhere,
+            pass_stride,
+            to + stage_offset + group * Tile::kChunkTileBytes,
+            Min<int32_t>(row_bytes - first_byte, kVectorBytes),
+            rows};
   }
 
   __device__ static void StoreElements(uint32_t to, const char* from, int bytes) {

@@ -143,8 +143,8 @@ void ExpectCompilesWithoutSpills(const Sm90Config& config, const jit::NvrtcTable
   // and scales of x, whose smaller tiles would cost more.
   const bool is_full = config.has_x_scales && config.zero_point == ZeroPointKind::kInteger;
   EXPECT_LE(used.frame_bytes, config.is_slabwise() ? 48 : is_full ? 16 : 0) << name << " spills";
-  // The compiler's time goes with the code: 48 KiB are about a second.
-  EXPECT_LE(used.code_bytes, 48 << 10) << name << " takes long to compile";
+  // The compiler's time goes with the code.
+  EXPECT_LE(used.code_bytes, 60 << 10) << name << " takes long to compile";
   std::printf("%-48s %4d registers, %5d bytes of code\n", name.c_str(), used.registers,
               used.code_bytes);
 }

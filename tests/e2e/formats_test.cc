@@ -1,13 +1,17 @@
 // Every golden checkpoint and every damaged one through a real daemon: what it computes, and what it answers.
-// GEMMD_E2E_FORMATS names a file for the results; formats.py makes the tables of the READMEs from it.
+// GEMMD_E2E_FORMATS names a journal for the results (format_journal.h); formats.py makes the tables of the READMEs
+// from it. GEMMD_E2E_JOBS layers are checked at a time, on one daemon.
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/gemmctl/format_text.h"
 #include "client/gemmctl/inspect_devices.h"
@@ -19,8 +23,10 @@
 #include "kernels/base/status.h"
 #include "tests/core/checkpoint/test_checkpoint.h"
 #include "tests/e2e/environment.h"
+#include "tests/e2e/format_journal.h"
 #include "tests/e2e/golden_layer.h"
 #include "tests/e2e/layer_check.h"
+#include "tests/e2e/parallel.h"
 #include "tests/support/mutations.h"
 
 namespace gemmd::e2e {
@@ -29,33 +35,26 @@ namespace {
 using client::Layer;
 using nlohmann::json;
 
-// The results of both tests in one file; each replaces its own part.
-class Results {
- public:
-  explicit Results(std::string part) : part_(std::move(part)) {}
+std::string JournalPath() { return Variable("GEMMD_E2E_FORMATS", ""); }
 
-  void SetDevice(const v1::DeviceInfo& device) {
-    device_ = {{"id", device.id() == "cpu" ? "cpu" : "cuda"},
-               {"name", device.name()},
-               {"architecture", device.architecture()}};
+size_t Jobs() {
+  uint32_t jobs = 0;
+  if (absl::SimpleAtoi(Variable("GEMMD_E2E_JOBS", ""), &jobs) && jobs > 0) return jobs;
+  return std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
+}
+
+// What became of one unit: rows of the table, and whether they are what is to be expected.
+struct Finding {
+  json rows = json::array();
+  bool as_expected = true;
+
+  // As EXPECT_TRUE(holds) << message.
+  bool Expect(bool holds, const std::string& message) {
+    EXPECT_TRUE(holds) << message;
+    as_expected = as_expected && holds;
+    return holds;
   }
-  void Add(json row) { rows_.push_back(std::move(row)); }
-
-  ~Results() {
-    const std::string path = Variable("GEMMD_E2E_FORMATS", "");
-    if (path.empty()) return;
-    json all = json::object();
-    if (std::ifstream file(path); file) all = json::parse(file, nullptr, false);
-    if (!all.is_object()) all = json::object();
-    all["device"] = device_;
-    all[part_] = rows_;
-    std::ofstream(path, std::ios::trunc) << all.dump(1) << "\n";
-  }
-
- private:
-  const std::string part_;
-  json device_;
-  json rows_ = json::array();
+  bool ExpectOk(const absl::Status& status) { return Expect(status.ok(), status.ToString()); }
 };
 
 class FormatsTest : public DaemonTest {
@@ -79,7 +78,12 @@ class FormatsTest : public DaemonTest {
   absl::StatusOr<LayerCheck> Check(const Layer& layer, const GoldenLayer& golden,
                                    v1::DataType type) {
     const StandardTensor tensor = TensorOf(golden);
-    return CheckLayer(*session_, layer, golden, tensor, type, absl::Seconds(OnCuda() ? 20 : 0));
+    return CheckLayer(*session_, layer, golden, tensor, type, absl::Seconds(OnCuda() ? 90 : 0));
+  }
+  json DeviceFacts() const {
+    return {{"id", device_.id() == "cpu" ? "cpu" : "cuda"},
+            {"name", device_.name()},
+            {"architecture", device_.architecture()}};
   }
 
   static StandardTensor TensorOf(const GoldenLayer& golden) {
@@ -102,12 +106,15 @@ class FormatsTest : public DaemonTest {
     return {{"case", golden.checkpoint}, {"module", golden.module}};
   }
 
-  void CheckGolden(const GoldenLayer& golden, Results& results);
-  void CheckAccepted(const Layer& layer, const GoldenLayer& golden, json& row);
+  Finding CheckGolden(const GoldenLayer& golden);
+  json CheckTyped(const Layer& layer, const GoldenLayer& golden, v1::DataType type, json row,
+                  Finding& finding);
+  Finding CheckMutation(const json& mutation, size_t index, const std::vector<GoldenLayer>& layers);
+  void CheckAccepted(const Layer& layer, const GoldenLayer& golden, json& row, Finding& finding);
 
   std::optional<client::Session> session_;
   v1::DeviceInfo device_;
-  int registrations_ = 0;
+  std::atomic<int> registrations_ = 0;
 };
 
 std::string NameOf(v1::DataType type) {
@@ -128,68 +135,113 @@ json Facts(const v1::LayerInfo& info) {
           {"k", info.k()}};
 }
 
-void FormatsTest::CheckGolden(const GoldenLayer& golden, Results& results) {
+json FormatsTest::CheckTyped(const Layer& layer, const GoldenLayer& golden, v1::DataType type,
+                             json row, Finding& finding) {
+  row["x"] = NameOf(type);
+  const auto check = Check(layer, golden, type);
+  if (!finding.ExpectOk(check.status())) {
+    row.update({{"result", ReasonOf(check.status())}, {"message", check.status().message()}});
+    return row;
+  }
+  row.update({{"kernels", check->kernels}, {"activation_used", check->activation_used}});
+  // On purpose other weights than its writer's own code makes of damaged zero points.
+  const bool own_rule = golden.outcome == "word rule";
+  finding.Expect(check->right() != own_rule,
+                 absl::StrCat(NameOf(type), ": ", check->error_of_bound,
+                              " times the bound, relative error ", check->relative_error));
+  row["result"] = own_rule ? "own rule" : check->right() ? "right" : "wrong";
+  if (!own_rule) {
+    row["error_of_bound"] = check->error_of_bound;
+    row["relative_error"] = check->relative_error;
+  }
+  return row;
+}
+
+Finding FormatsTest::CheckGolden(const GoldenLayer& golden) {
   SCOPED_TRACE(golden.checkpoint + " " + golden.module);
+  Finding finding;
   const auto layer = Register(Checkpoints() + "/" + golden.checkpoint, golden.module);
+  const std::string reason = ReasonOf(layer.status());
+  const bool readable = golden.outcome != "UNSUPPORTED_FORMAT";
   json row = Row(golden);
-  if (golden.outcome == "UNSUPPORTED_FORMAT") {
-    EXPECT_EQ(ReasonOf(layer.status()), "UNSUPPORTED_FORMAT") << layer.status();
-    row.update({{"result", "UNSUPPORTED_FORMAT"}, {"message", layer.status().message()}});
-    return results.Add(std::move(row));
-  }
-  EXPECT_EQ(layer.ok(), Inspected(golden)) << layer.status();
-  if (!layer.ok()) {
+  if (!layer.ok() || !readable) {
     // Files are read on every device; only a kernel may be missing, and never on the CPU.
-    EXPECT_EQ(ReasonOf(layer.status()), "NO_KERNEL") << layer.status();
-    EXPECT_TRUE(OnCuda());
-    row.update({{"result", ReasonOf(layer.status())}, {"message", layer.status().message()}});
-    return results.Add(std::move(row));
+    const bool expected = readable ? OnCuda() && reason == "NO_KERNEL" && !Inspected(golden)
+                                   : reason == "UNSUPPORTED_FORMAT";
+    finding.Expect(expected, layer.status().ToString());
+    row.update({{"result", reason}, {"message", layer.status().message()}});
+    finding.rows.push_back(std::move(row));
+    return finding;
   }
+  finding.Expect(Inspected(golden), "loads, and gemmctl inspect says that it does not");
   row.update(Facts(layer->info()));
   for (const v1::DataType type : TypesToCheck(layer->info())) {
-    json typed = row;
-    typed["x"] = NameOf(type);
-    const auto check = Check(*layer, golden, type);
-    EXPECT_TRUE(check.ok()) << check.status();
-    if (!check.ok()) {
-      typed.update({{"result", ReasonOf(check.status())}, {"message", check.status().message()}});
-      results.Add(std::move(typed));
-      continue;
-    }
-    typed.update({{"kernels", check->kernels}, {"activation_used", check->activation_used}});
-    // On purpose other weights than its writer's own code makes of damaged zero points.
-    const bool own_rule = golden.outcome == "word rule";
-    EXPECT_EQ(check->right(), !own_rule)
-        << typed["x"] << ": " << check->error_of_bound << " times the bound, relative error "
-        << check->relative_error;
-    typed["result"] = own_rule ? "own rule" : check->right() ? "right" : "wrong";
-    if (!own_rule) {
-      typed["error_of_bound"] = check->error_of_bound;
-      typed["relative_error"] = check->relative_error;
-    }
-    results.Add(std::move(typed));
+    finding.rows.push_back(CheckTyped(*layer, golden, type, row, finding));
   }
+  return finding;
 }
 
 TEST_F(FormatsTest, EveryGoldenLayerComputesWhatItsExporterMeans) {
-  Results results("golden");
-  results.SetDevice(device_);
   const std::vector<GoldenLayer> layers = GoldenLayers();
   EXPECT_GT(layers.size(), 100u);
-  for (const GoldenLayer& golden : layers) CheckGolden(golden, results);
+  FormatJournal journal(JournalPath(), "golden", layers.size());
+  journal.SetDevice(DeviceFacts());
+  ForEachInParallel(layers.size(), Jobs(), [&](size_t i) {
+    const std::string key = layers[i].checkpoint + " " + layers[i].module;
+    if (journal.Has(key)) return;
+    const Finding finding = CheckGolden(layers[i]);
+    journal.Add(i, key, finding.rows, finding.as_expected);
+  });
 }
 
-void FormatsTest::CheckAccepted(const Layer& layer, const GoldenLayer& golden, json& row) {
+void FormatsTest::CheckAccepted(const Layer& layer, const GoldenLayer& golden, json& row,
+                                Finding& finding) {
   const auto check = Check(layer, golden, TypesToCheck(layer.info()).front());
-  ASSERT_TRUE(check.ok()) << check.status();
-  EXPECT_TRUE(check->right()) << check->error_of_bound << " times the bound";
+  if (!finding.ExpectOk(check.status())) return;
+  finding.Expect(check->right(), absl::StrCat(check->error_of_bound, " times the bound"));
   row["result"] = check->right() ? "right" : "wrong";
   row["error_of_bound"] = check->error_of_bound;
 }
 
+Finding FormatsTest::CheckMutation(const json& mutation, size_t index,
+                                   const std::vector<GoldenLayer>& layers) {
+  SCOPED_TRACE(mutation.dump());
+  Finding finding;
+  const std::string base = Checkpoints() + "/" + std::string(mutation["base"]);
+  const std::string module = MutatedModule(mutation, layers.front().module);
+  EditableCheckpoint checkpoint(base);  // an absolute path stays one
+  Mutate(checkpoint, mutation);
+  const std::string folder = absl::StrCat(directory_, "/ckpt/", index);
+  std::filesystem::create_directory(folder);
+  checkpoint.Write(folder);
+  const auto layer = Register(folder, module);
+  json row = {{"case", mutation["base"]}, {"why", mutation["why"]}, {"expect", mutation["expect"]}};
+  const MutationOutcome outcome = OutcomeOf(mutation);
+  if (outcome == MutationOutcome::kRejected) {
+    const std::string reason = ReasonOf(layer.status());
+    finding.Expect(reason == "BAD_CHECKPOINT" || reason == "UNSUPPORTED_FORMAT",
+                   layer.status().ToString());
+    row["result"] = reason;
+    row["message"] = layer.status().message();
+  } else if (!finding.ExpectOk(layer.status())) {
+    row["result"] = ReasonOf(layer.status());
+  } else if (outcome == MutationOutcome::kSameWeights) {
+    const auto found = std::find_if(layers.begin(), layers.end(),
+                                    [&module](const auto& one) { return one.module == module; });
+    if (finding.Expect(found != layers.end(), module)) CheckAccepted(*layer, *found, row, finding);
+  } else {
+    const auto unchanged = Register(base, module);
+    if (finding.ExpectOk(unchanged.status())) {
+      finding.Expect(layer->info().spec().has_group_index(), "keeps no group index");
+      finding.Expect(layer->info().digest() != unchanged->info().digest(), "is the unchanged layer");
+    }
+    row["result"] = "regrouped";
+  }
+  finding.rows.push_back(std::move(row));
+  return finding;
+}
+
 TEST_F(FormatsTest, EveryDamagedCheckpointGetsItsAnswerAndHarmsNobody) {
-  Results results("mutations");
-  results.SetDevice(device_);
   std::map<std::string, std::vector<GoldenLayer>> golden;
   for (GoldenLayer& layer : GoldenLayers()) golden[layer.checkpoint].push_back(std::move(layer));
   const GoldenLayer& witness = golden.at("gptq_v1_autogptq_b4_g128_sym").front();
@@ -197,46 +249,16 @@ TEST_F(FormatsTest, EveryDamagedCheckpointGetsItsAnswerAndHarmsNobody) {
   ASSERT_TRUE(bystander.ok()) << bystander.status();
   const json mutations = LoadJson(Data() + "/mutations.json")["cases"];
   EXPECT_GE(mutations.size(), 55u);
-  for (size_t i = 0; i < mutations.size(); ++i) {
+  FormatJournal journal(JournalPath(), "mutations", mutations.size());
+  journal.SetDevice(DeviceFacts());
+  ForEachInParallel(mutations.size(), Jobs(), [&](size_t i) {
     const json& mutation = mutations[i];
-    SCOPED_TRACE(mutation.dump());
     const std::string base = mutation["base"];
-    const std::vector<GoldenLayer>& layers = golden.at(base);
-    const std::string module = MutatedModule(mutation, layers.front().module);
-    EditableCheckpoint checkpoint(Checkpoints() + "/" + base);  // an absolute path stays one
-    Mutate(checkpoint, mutation);
-    const std::string folder = absl::StrCat(directory_, "/ckpt/", i);
-    std::filesystem::create_directory(folder);
-    checkpoint.Write(folder);
-    const auto layer = Register(folder, module);
-    json row = {{"case", base}, {"why", mutation["why"]}, {"expect", mutation["expect"]}};
-    const auto found = std::find_if(layers.begin(), layers.end(),
-                                    [&module](const auto& one) { return one.module == module; });
-    switch (OutcomeOf(mutation)) {
-      case MutationOutcome::kSameWeights:
-        ASSERT_TRUE(layer.ok()) << layer.status();
-        ASSERT_NE(found, layers.end());
-        CheckAccepted(*layer, *found, row);
-        break;
-      case MutationOutcome::kOtherGrouping: {
-        ASSERT_TRUE(layer.ok()) << layer.status();
-        const auto unchanged = Register(Checkpoints() + "/" + base, module);
-        ASSERT_TRUE(unchanged.ok()) << unchanged.status();
-        EXPECT_TRUE(layer->info().spec().has_group_index());
-        EXPECT_NE(layer->info().digest(), unchanged->info().digest());
-        row["result"] = "regrouped";
-        break;
-      }
-      case MutationOutcome::kRejected: {
-        const std::string reason = ReasonOf(layer.status());
-        EXPECT_TRUE(reason == "BAD_CHECKPOINT" || reason == "UNSUPPORTED_FORMAT") << layer.status();
-        row["result"] = reason;
-        row["message"] = layer.status().message();
-        break;
-      }
-    }
-    results.Add(std::move(row));
-  }
+    const std::string key = absl::StrCat(base, ": ", std::string(mutation["why"]));
+    if (journal.Has(key)) return;
+    const Finding finding = CheckMutation(mutation, i, golden.at(base));
+    journal.Add(i, key, finding.rows, finding.as_expected);
+  });
   EXPECT_TRUE(daemon_->running());
   const auto check = Check(*bystander, witness, v1::DATA_TYPE_BFLOAT16);
   ASSERT_TRUE(check.ok()) << check.status();

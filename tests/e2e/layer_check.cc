@@ -179,16 +179,35 @@ void Note(const v1::ExecutionReport& report, LayerCheck& check) {
   }
 }
 
+// Whether kernels of the layer are being compiled or loaded.
+absl::StatusOr<bool> IsCompiling(const Session& session, const Layer& layer, int64_t m) {
+  GEMMD_ASSIGN_OR_RETURN(const v1::ExplainLayerResponse explained, session.Explain(layer, {m}));
+  for (const v1::KernelChoice& choice : explained.choices()) {
+    const auto found = choice.config().find("specialised_kernels");
+    if (found == choice.config().end()) continue;
+    // "3 of 14 ready, 4 compile, 1 failed: why", as core/exec/cuda_explain.cc says it.
+    const std::string before_failures = found->second.substr(0, found->second.find(" failed: "));
+    if (absl::StrContains(before_failures, " compile")) return true;
+  }
+  return false;
+}
+
 // Repeats the request until a specialised kernel serves it; the last answer counts. Layers without such
-// kernels, and requests that they do not take, are done at once or when `patience` ends.
+// kernels are done at once. Requests that none of them takes are done when nothing has been compiled for a
+// while, at most when `patience` ends.
 absl::StatusOr<v1::GemmResponse> RunDense(Session& session, const client::Gemm& gemm,
                                           absl::Duration patience) {
+  constexpr absl::Duration kQuiet = absl::Seconds(1);
   const absl::Time deadline = absl::Now() + patience;
+  absl::Time busy = absl::Now();
   while (true) {
+    const absl::Time asked = absl::Now();
     GEMMD_ASSIGN_OR_RETURN(v1::GemmResponse response, session.Run(gemm));
     if (!IsGeneric(response.report().kernel()) || absl::Now() >= deadline) return response;
     GEMMD_ASSIGN_OR_RETURN(const v1::LayerInfo info, session.Inspect(*gemm.layer));
-    if (info.specialised_kernels() == 0) return response;
+    if (info.specialised_kernels() == 0 || asked - busy > kQuiet) return response;
+    GEMMD_ASSIGN_OR_RETURN(const bool compiling, IsCompiling(session, *gemm.layer, gemm.x.rows));
+    if (compiling) busy = absl::Now();
     absl::SleepFor(absl::Milliseconds(50));
   }
 }

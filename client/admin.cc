@@ -13,7 +13,7 @@ using Method = grpc::Status (v1::AdminService::Stub::*)(grpc::ClientContext*, co
                                                         Response*);
 
 template <typename Request, typename Response>
-absl::StatusOr<Response> Call(const Channel& channel, absl::Duration timeout,
+absl::StatusOr<Response> Call(const Channel& channel, absl::Duration timeout, const char* name,
                               Method<Request, Response> method, const Request& request) {
   GEMMD_RETURN_IF_ERROR(channel.Usable());
   const absl::Time deadline = absl::Now() + timeout;
@@ -23,7 +23,7 @@ absl::StatusOr<Response> Call(const Channel& channel, absl::Duration timeout,
     SetDeadline(context, deadline);
     Response response;
     const absl::Status status =
-        FromGrpc((channel.stubs().admin.get()->*method)(&context, request, &response));
+        FromGrpc((channel.stubs().admin.get()->*method)(&context, request, &response), name);
     if (status.ok()) return response;
     if (IsTransportFailure(status)) return NotReached(channel, status);
     if (!backoff.Wait(status, deadline)) return status;
@@ -42,33 +42,33 @@ absl::StatusOr<v1::HelloResponse> Admin::Greet() const {
 }
 
 absl::StatusOr<v1::GetStatusResponse> Admin::Status() const {
-  return Call(*channel_, timeout_, &v1::AdminService::Stub::GetStatus, v1::GetStatusRequest());
+  return Call(*channel_, timeout_, "GetStatus", &v1::AdminService::Stub::GetStatus, v1::GetStatusRequest());
 }
 
 absl::StatusOr<v1::ListSessionsResponse> Admin::Sessions() const {
-  return Call(*channel_, timeout_, &v1::AdminService::Stub::ListSessions,
+  return Call(*channel_, timeout_, "ListSessions", &v1::AdminService::Stub::ListSessions,
               v1::ListSessionsRequest());
 }
 
 absl::StatusOr<v1::ListAllLayersResponse> Admin::Layers() const {
-  return Call(*channel_, timeout_, &v1::AdminService::Stub::ListAllLayers,
+  return Call(*channel_, timeout_, "ListAllLayers", &v1::AdminService::Stub::ListAllLayers,
               v1::ListAllLayersRequest());
 }
 
 absl::StatusOr<v1::GetConfigResponse> Admin::Config() const {
-  return Call(*channel_, timeout_, &v1::AdminService::Stub::GetConfig, v1::GetConfigRequest());
+  return Call(*channel_, timeout_, "GetConfig", &v1::AdminService::Stub::GetConfig, v1::GetConfigRequest());
 }
 
 absl::StatusOr<v1::GetMetricsResponse> Admin::Metrics() const {
-  return Call(*channel_, timeout_, &v1::AdminService::Stub::GetMetrics, v1::GetMetricsRequest());
+  return Call(*channel_, timeout_, "GetMetrics", &v1::AdminService::Stub::GetMetrics, v1::GetMetricsRequest());
 }
 
 absl::StatusOr<v1::ListCacheResponse> Admin::ListCache(const v1::ListCacheRequest& request) const {
-  return Call(*channel_, timeout_, &v1::AdminService::Stub::ListCache, request);
+  return Call(*channel_, timeout_, "ListCache", &v1::AdminService::Stub::ListCache, request);
 }
 
 absl::StatusOr<v1::ListTuningResponse> Admin::ListTuning() const {
-  return Call(*channel_, timeout_, &v1::AdminService::Stub::ListTuning, v1::ListTuningRequest());
+  return Call(*channel_, timeout_, "ListTuning", &v1::AdminService::Stub::ListTuning, v1::ListTuningRequest());
 }
 
 absl::StatusOr<std::shared_ptr<Link>> Admin::Identify(absl::Time deadline) const {
@@ -84,7 +84,7 @@ absl::Status Admin::SetLogLevel(const std::string& level, absl::Duration revert_
   request.set_level(level);
   request.set_revert_after_seconds(static_cast<uint32_t>(absl::ToInt64Seconds(revert_after)));
   v1::SetLogLevelResponse response;
-  return FromGrpc(link->stubs().admin->SetLogLevel(&context, request, &response));
+  return FromGrpc(link->stubs().admin->SetLogLevel(&context, request, &response), "SetLogLevel");
 }
 
 absl::Status Admin::Drain(absl::Duration drain_deadline) const {
@@ -95,7 +95,7 @@ absl::Status Admin::Drain(absl::Duration drain_deadline) const {
   v1::DrainRequest request;
   request.set_deadline_seconds(static_cast<uint32_t>(absl::ToInt64Seconds(drain_deadline)));
   v1::DrainResponse response;
-  return FromGrpc(link->stubs().admin->Drain(&context, request, &response));
+  return FromGrpc(link->stubs().admin->Drain(&context, request, &response), "Drain");
 }
 
 }  // namespace gemmd::client

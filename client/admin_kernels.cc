@@ -15,7 +15,7 @@ absl::Status Admin::Prewarm(const v1::PrewarmRequest& request,
   const auto reader = link->stubs().admin->Prewarm(&context, request);
   v1::PrewarmProgress message;
   while (reader->Read(&message)) progress(message);
-  return FromGrpc(reader->Finish());
+  return FromGrpc(reader->Finish(), "Prewarm");
 }
 
 absl::StatusOr<v1::VerifyCacheResponse> Admin::VerifyCache() const {
@@ -23,7 +23,7 @@ absl::StatusOr<v1::VerifyCacheResponse> Admin::VerifyCache() const {
   grpc::ClientContext context;
   link->Prepare(context, absl::InfiniteFuture());
   v1::VerifyCacheResponse response;
-  GEMMD_RETURN_IF_ERROR(FromGrpc(link->stubs().admin->VerifyCache(&context, {}, &response)));
+  GEMMD_RETURN_IF_ERROR(FromGrpc(link->stubs().admin->VerifyCache(&context, {}, &response), "VerifyCache"));
   return response;
 }
 
@@ -33,7 +33,7 @@ absl::StatusOr<v1::PurgeCacheResponse> Admin::PurgeCache(
   grpc::ClientContext context;
   link->Prepare(context, absl::Now() + timeout_);
   v1::PurgeCacheResponse response;
-  GEMMD_RETURN_IF_ERROR(FromGrpc(link->stubs().admin->PurgeCache(&context, request, &response)));
+  GEMMD_RETURN_IF_ERROR(FromGrpc(link->stubs().admin->PurgeCache(&context, request, &response), "PurgeCache"));
   return response;
 }
 
@@ -47,7 +47,7 @@ absl::Status Admin::ExportCache(const v1::ExportCacheRequest& request,
   while (reader->Read(&chunk)) {
     if (!take(chunk.data())) context.TryCancel();
   }
-  return FromGrpc(reader->Finish());
+  return FromGrpc(reader->Finish(), "ExportCache");
 }
 
 absl::StatusOr<v1::ImportCacheResponse> Admin::ImportCache(
@@ -61,7 +61,7 @@ absl::StatusOr<v1::ImportCacheResponse> Admin::ImportCache(
   while (give(chunk.mutable_data()) && writer->Write(chunk)) {
   }
   writer->WritesDone();
-  GEMMD_RETURN_IF_ERROR(FromGrpc(writer->Finish()));
+  GEMMD_RETURN_IF_ERROR(FromGrpc(writer->Finish(), "ImportCache"));
   return response;
 }
 

@@ -13,7 +13,7 @@ absl::Status Admin::Tune(const v1::TuneRequest& request,
   const auto reader = link->stubs().admin->Tune(&context, request);
   v1::TuneProgress message;
   while (reader->Read(&message)) progress(message);
-  return FromGrpc(reader->Finish());
+  return FromGrpc(reader->Finish(), "Tune");
 }
 
 absl::StatusOr<std::string> Admin::ExportTuning() const {
@@ -25,7 +25,7 @@ absl::StatusOr<std::string> Admin::ExportTuning() const {
   std::string json;
   v1::CacheChunk chunk;
   while (reader->Read(&chunk)) json += chunk.data();
-  GEMMD_RETURN_IF_ERROR(FromGrpc(reader->Finish()));
+  GEMMD_RETURN_IF_ERROR(FromGrpc(reader->Finish(), "ExportTuning"));
   return json;
 }
 
@@ -37,7 +37,7 @@ absl::StatusOr<v1::ImportTuningResponse> Admin::ImportTuning(const std::string& 
   v1::ImportTuningRequest request;
   request.set_json(json);
   v1::ImportTuningResponse response;
-  GEMMD_RETURN_IF_ERROR(FromGrpc(link->stubs().admin->ImportTuning(&context, request, &response)));
+  GEMMD_RETURN_IF_ERROR(FromGrpc(link->stubs().admin->ImportTuning(&context, request, &response), "ImportTuning"));
   return response;
 }
 

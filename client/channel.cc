@@ -106,7 +106,7 @@ absl::StatusOr<v1::HelloResponse> Hello(const Channel& channel, absl::Time deadl
   request.set_client_version(kVersion);
   v1::HelloResponse response;
   const absl::Status status =
-      FromGrpc(channel.stubs().sessions->Hello(&context, request, &response));
+      FromGrpc(channel.stubs().sessions->Hello(&context, request, &response), "Hello");
   if (IsTransportFailure(status)) return NotReached(channel, status);
   if (!status.ok()) return status;
   return response;

@@ -49,7 +49,9 @@ absl::StatusOr<v1::LayerInfo> LayerRecord::Load(Link& link, absl::Time deadline)
     if (progress_) progress_(progress);
     if (progress.has_layer()) loaded = progress.layer();
   }
-  GEMMD_RETURN_IF_ERROR(FromGrpc(stream->Finish()));
+  GEMMD_RETURN_IF_ERROR(FromGrpc(
+      stream->Finish(), absl::StrCat("RegisterLayer of '", request_.name(), "' (", progress.bytes_done(), " of ",
+                                     progress.bytes_total(), " bytes were read)")));
   if (loaded.layer_id() == 0) return absl::InternalError("RegisterLayer ended without a layer");
   return loaded;
 }

@@ -45,7 +45,7 @@ struct Link::Keeper {
       opened = true;
       changed.NotifyAll();
     }
-    const absl::Status finished = FromGrpc(stream->Finish());
+    const absl::Status finished = FromGrpc(stream->Finish(), "KeepSession");
     MutexLock lock(mutex);
     ended = true;
     status = finished;
@@ -88,7 +88,7 @@ absl::Status Link::OpenByRpc(const LinkOptions& options, absl::Time deadline) {
   SetDeadline(context, deadline);
   v1::OpenSessionRequest request;
   request.set_name(options.name);
-  GEMMD_RETURN_IF_ERROR(FromGrpc(stubs().sessions->OpenSession(&context, request, &opened_)));
+  GEMMD_RETURN_IF_ERROR(FromGrpc(stubs().sessions->OpenSession(&context, request, &opened_), "OpenSession"));
   keeper_ = std::make_unique<Keeper>();
   Prepare(keeper_->context, absl::InfiniteFuture());
   keeper_->stream = stubs().sessions->KeepSession(&keeper_->context);

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/rpc_status.h"
 #include "kernels/base/status.h"
@@ -28,12 +29,15 @@ absl::Status Call(Link& link, const v1::RegisterModelRequest& request, absl::Tim
   link.Prepare(context, deadline);
   const auto stream = link.stubs().models->RegisterModel(&context, request);
   v1::RegisterModelProgress message;
+  std::string waiting = "RegisterModel";
   bool cancelled = false;
   while (!cancelled && stream->Read(&message)) {
     if (message.has_module()) Note(message.module(), registered);
+    waiting = absl::StrCat("RegisterModel (", message.modules_done(), " of ", message.modules_total(),
+                           " modules were done)");
     cancelled = progress && !progress(message);
   }
-  if (!cancelled) return FromGrpc(stream->Finish());
+  if (!cancelled) return FromGrpc(stream->Finish(), waiting);
   context.TryCancel();
   stream->Finish();
   return Error(absl::StatusCode::kCancelled, "CANCELLED", "the registration was cancelled");
@@ -47,7 +51,7 @@ absl::Status ReleaseUnused(Link& link, LayerUses& uses, absl::Time deadline) {
     grpc::ClientContext list_context;
     link.Prepare(list_context, deadline);
     v1::ListLayersResponse list;
-    GEMMD_RETURN_IF_ERROR(FromGrpc(link.stubs().layers->ListLayers(&list_context, {}, &list)));
+    GEMMD_RETURN_IF_ERROR(FromGrpc(link.stubs().layers->ListLayers(&list_context, {}, &list), "ListLayers"));
     std::set<uint64_t> held;
     for (const v1::LayerInfo& layer : list.layers()) held.insert(layer.layer_id());
     const std::set<uint64_t> unused = uses.Unused(link.serial(), held);
@@ -58,7 +62,7 @@ absl::Status ReleaseUnused(Link& link, LayerUses& uses, absl::Time deadline) {
       release.set_layer_id(id);
       v1::ReleaseLayerResponse released;
       GEMMD_RETURN_IF_ERROR(
-          FromGrpc(link.stubs().layers->ReleaseLayer(&context, release, &released)));
+          FromGrpc(link.stubs().layers->ReleaseLayer(&context, release, &released), "ReleaseLayer"));
     }
     more = list.truncated() && !unused.empty();
   }

@@ -59,7 +59,7 @@ absl::Status RegionRecord::Register(Link& link, absl::Time deadline) {
   link.Prepare(context, deadline);
   v1::RegisterRegionResponse response;
   GEMMD_RETURN_IF_ERROR(
-      FromGrpc(link.stubs().regions->RegisterRegion(&context, request, &response)));
+      FromGrpc(link.stubs().regions->RegisterRegion(&context, request, &response), "RegisterRegion"));
   ref_ = response.region();
   content_lost_ = !keeps_content() && registrations_++ > 0;
   return absl::OkStatus();
@@ -134,7 +134,7 @@ absl::Status DaemonRegionRecord::DoWrite(SessionState& session, uint64_t offset,
       grpc::ClientContext context;
       link.Prepare(context, deadline);
       v1::WriteRegionResponse response;
-      return FromGrpc(link.stubs().regions->WriteRegion(&context, request, &response));
+      return FromGrpc(link.stubs().regions->WriteRegion(&context, request, &response), "WriteRegion");
     }));
     done += chunk;
   }
@@ -155,7 +155,7 @@ absl::Status DaemonRegionRecord::DoRead(SessionState& session, uint64_t offset,
       request.set_size(std::min<uint64_t>(ChunkBytes(link), bytes.size() - done));
       grpc::ClientContext context;
       link.Prepare(context, deadline);
-      return FromGrpc(link.stubs().regions->ReadRegion(&context, request, &response));
+      return FromGrpc(link.stubs().regions->ReadRegion(&context, request, &response), "ReadRegion");
     }));
     if (response.data().empty() || response.data().size() > bytes.size() - done) {
       return absl::InternalError(

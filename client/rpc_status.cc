@@ -36,7 +36,7 @@ Details ParseDetails(const std::string& bytes) {
 
 }  // namespace
 
-absl::Status FromGrpc(const grpc::Status& status) {
+absl::Status FromGrpc(const grpc::Status& status, absl::string_view call) {
   if (status.ok()) return absl::OkStatus();
   auto code = static_cast<absl::StatusCode>(status.error_code());
   Details details = ParseDetails(status.error_details());
@@ -46,6 +46,9 @@ absl::Status FromGrpc(const grpc::Status& status) {
     // cancels no call whose status anyone looks at.
     code = absl::StatusCode::kUnavailable;
     details.reason = "CONNECTION_LOST";
+  }
+  if (details.reason.empty() && code == absl::StatusCode::kDeadlineExceeded) {
+    return absl::DeadlineExceededError(absl::StrCat("gemmd did not answer ", call, " in time"));
   }
   absl::Status result = details.reason.empty()
                             ? absl::Status(code, status.error_message())

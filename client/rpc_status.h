@@ -17,11 +17,13 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace gemmd::client {
 
-absl::Status FromGrpc(const grpc::Status& status);
+// `call` is what was waited for, which a deadline that passed in this process does not tell by itself.
+absl::Status FromGrpc(const grpc::Status& status, absl::string_view call = "the call");
 
 // What the server asked to wait before the same call is repeated.
 std::optional<absl::Duration> RetryDelayOf(const absl::Status& status);

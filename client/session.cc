@@ -100,7 +100,7 @@ absl::StatusOr<v1::LayerInfo> Session::Inspect(const Layer& layer) const {
     request.set_layer_id(id);
     grpc::ClientContext context;
     link.Prepare(context, deadline);
-    return FromGrpc(link.stubs().layers->GetLayer(&context, request, &response));
+    return FromGrpc(link.stubs().layers->GetLayer(&context, request, &response), "GetLayer");
   }));
   return response.layer();
 }
@@ -116,7 +116,7 @@ absl::StatusOr<v1::ExplainLayerResponse> Session::Explain(const Layer& layer,
     for (int64_t value : m) request.add_m(value);
     grpc::ClientContext context;
     link.Prepare(context, deadline);
-    return FromGrpc(link.stubs().layers->ExplainLayer(&context, request, &response));
+    return FromGrpc(link.stubs().layers->ExplainLayer(&context, request, &response), "ExplainLayer");
   }));
   return response;
 }
@@ -131,7 +131,7 @@ absl::StatusOr<v1::GemmResponse> Session::Run(const Gemm& gemm, absl::Time deadl
     GEMMD_ASSIGN_OR_RETURN(const v1::GemmRequest request, ToProto(gemm, link, deadline));
     grpc::ClientContext context;
     link.Prepare(context, deadline);
-    return FromGrpc(link.stubs().gemm->Gemm(&context, request, &response));
+    return FromGrpc(link.stubs().gemm->Gemm(&context, request, &response), "Gemm");
   }));
   return response;
 }
@@ -146,7 +146,7 @@ absl::StatusOr<v1::MoeResponse> Session::Run(const Moe& moe, absl::Time deadline
     GEMMD_ASSIGN_OR_RETURN(const v1::MoeRequest request, ToProto(moe, link, deadline));
     grpc::ClientContext context;
     link.Prepare(context, deadline);
-    return FromGrpc(link.stubs().gemm->Moe(&context, request, &response));
+    return FromGrpc(link.stubs().gemm->Moe(&context, request, &response), "Moe");
   }));
   return response;
 }

@@ -17,8 +17,10 @@ struct Submitter::Stream {
   std::unique_ptr<grpc::ClientReaderWriter<v1::SubmitRequest, v1::SubmitResponse>> rpc;
   std::thread reader;
   std::atomic<bool> ended{false};
+  std::atomic<bool> given_up{false};  // by us: its end says nothing of the daemon
 
   ~Stream() {
+    given_up = true;
     context.TryCancel();
     if (reader.joinable()) reader.join();
   }
@@ -49,8 +51,8 @@ absl::StatusOr<Submitter::Stream*> Submitter::OpenStream(absl::Time deadline) {
 void Submitter::Read(Stream* stream) {
   v1::SubmitResponse response;
   while (stream->rpc->Read(&response)) Deliver(response);
-  absl::Status status = FromGrpc(stream->rpc->Finish());
-  session_->Note(*stream->link, status);
+  absl::Status status = FromGrpc(stream->rpc->Finish(), "Submit");
+  if (!stream->given_up) session_->Note(*stream->link, status);
   if (status.ok()) {
     status =
         Error(absl::StatusCode::kUnavailable, "CONNECTION_LOST", "the stream of requests ended");

@@ -31,12 +31,13 @@ bool StopsAll(const absl::Status& status) {
 }  // namespace
 
 ModelRegistration::ModelRegistration(Node& node, std::shared_ptr<Session> session,
-                                     ModelRequest request, std::vector<PlannedModule> plan,
-                                     int window, Progress progress, Done done)
+                                     ModelRequest request, ModelPlan plan, int window,
+                                     Progress progress, Done done)
     : node_(node),
       session_(std::move(session)),
       request_(std::move(request)),
-      plan_(std::move(plan)),
+      plan_(std::move(plan.modules)),
+      unmatched_exclude_(std::move(plan.unmatched_exclude)),
       window_(std::max(window, 1)),
       progress_(std::move(progress)),
       done_(std::move(done)),
@@ -49,6 +50,7 @@ void ModelRegistration::Start() {
   {
     MutexLock lock(mutex_);
     ModelProgress plan;
+    plan.unmatched_exclude = unmatched_exclude_;
     plan.modules_total = static_cast<int>(plan_.size());
     plan.bytes_total = bytes_total_;
     Report(std::move(plan));
@@ -152,6 +154,8 @@ absl::Status ModelRegistration::Failed() const {
   const Failure& first = failures_.front();
   std::string message =
       absl::StrCat(failures_.size(), " of ", plan_.size(), " modules cannot be registered");
+  const size_t untried = plan_.size() - static_cast<size_t>(modules_done_);
+  if (untried > 0) absl::StrAppend(&message, ", ", untried, " were not tried");
   for (size_t i = 0; i < failures_.size(); ++i) {
     if (i == kMostNamed) {
       absl::StrAppend(&message, "; and ", failures_.size() - i, " more");

@@ -37,6 +37,7 @@ struct ModelRequest {
 
 // After the plan (without a module) one for each change of a module.
 struct ModelProgress {
+  std::vector<std::string> unmatched_exclude;  // of the plan
   int modules_total = 0;
   int modules_done = 0;  // registered or failed
   uint64_t bytes_total = 0;
@@ -63,7 +64,7 @@ class ModelRegistration : public std::enable_shared_from_this<ModelRegistration>
 
   // `node` outlives it.
   ModelRegistration(Node& node, std::shared_ptr<Session> session, ModelRequest request,
-                    std::vector<PlannedModule> plan, int window, Progress progress, Done done);
+                    ModelPlan plan, int window, Progress progress, Done done);
 
   void Start();
 
@@ -88,6 +89,7 @@ class ModelRegistration : public std::enable_shared_from_this<ModelRegistration>
   const std::shared_ptr<Session> session_;
   const ModelRequest request_;
   const std::vector<PlannedModule> plan_;
+  const std::vector<std::string> unmatched_exclude_;
   const int window_;  // modules under way
   const Progress progress_;
   const Done done_;

@@ -24,8 +24,7 @@ absl::Status CheckPath(const std::string& path) {
                absl::StrCat("path has a NUL at byte ", nul));
 }
 
-absl::StatusOr<std::vector<PlannedModule>> Plan(const Node::Impl& impl,
-                                                const ModelRequest& request) {
+absl::StatusOr<ModelPlan> Plan(const Node::Impl& impl, const ModelRequest& request) {
   GEMMD_RETURN_IF_ERROR(CheckPath(request.path));
   GEMMD_RETURN_IF_ERROR(impl.FindPlace(request.device).status());
   GEMMD_ASSIGN_OR_RETURN(const std::filesystem::path directory,
@@ -44,7 +43,7 @@ void Node::RegisterModel(const std::shared_ptr<Session>& session, ModelRequest r
     done(std::move(result));
     impl->activity.End();
   };
-  absl::StatusOr<std::vector<PlannedModule>> plan = Plan(*impl_, request);
+  absl::StatusOr<ModelPlan> plan = Plan(*impl_, request);
   if (!plan.ok()) return ended(plan.status());
   std::make_shared<ModelRegistration>(*this, session, std::move(request), *std::move(plan), kWindow,
                                       std::move(progress), std::move(ended))

@@ -14,6 +14,11 @@ void AddNew(Item item, std::vector<Item>& items) {
   if (std::find(items.begin(), items.end(), item) == items.end()) items.push_back(std::move(item));
 }
 
+void AddLayer(const PrewarmLayer& layer, PrewarmPlan& plan) {
+  ++plan.named;
+  AddNew(layer, plan.layers);
+}
+
 absl::Status AddCheckpoint(const CheckpointSource& source,
                            const std::vector<std::filesystem::path>& roots,
                            const std::function<bool()>& cancelled, PrewarmPlan& plan) {
@@ -27,7 +32,7 @@ absl::Status AddCheckpoint(const CheckpointSource& source,
   const ProgressFunction go_on = [&cancelled](uint64_t, uint64_t) { return !cancelled(); };
   for (const std::string& module : modules) {
     GEMMD_ASSIGN_OR_RETURN(const CheckpointLayer layer, checkpoint->ReadLayer(module, go_on));
-    AddNew(PrewarmLayer{layer.tensor.spec, layer.tensor.shape}, plan.layers);
+    AddLayer({layer.tensor.spec, layer.tensor.shape}, plan);
   }
   return absl::OkStatus();
 }
@@ -54,10 +59,10 @@ absl::StatusOr<PrewarmPlan> ResolvePrewarm(const PrewarmJob& job, const Node& no
   PrewarmPlan plan;
   plan.rows = job.rows;
   GEMMD_RETURN_IF_ERROR(FindArchitectures(job, node, plan));
-  for (const PrewarmLayer& layer : job.layers) AddNew(layer, plan.layers);
+  for (const PrewarmLayer& layer : job.layers) AddLayer(layer, plan);
   if (job.running_layers) {
     for (const LayerInfo& layer : node.ListAllLayers()) {
-      AddNew(PrewarmLayer{layer.spec, layer.shape}, plan.layers);
+      AddLayer({layer.spec, layer.shape}, plan);
     }
   }
   for (const CheckpointSource& source : job.checkpoints) {

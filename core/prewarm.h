@@ -29,7 +29,8 @@ struct PrewarmJob {
 };
 
 struct PrewarmPlan {
-  std::vector<PrewarmLayer> layers;  // distinct
+  std::vector<PrewarmLayer> layers;  // distinct: of one format and shape there is one
+  int named = 0;                     // layers, before equal ones became one
   std::vector<std::string> architectures;
   std::vector<RowRange> rows;
 };

@@ -93,6 +93,7 @@ v1::PrewarmProgress ToProto(const PrewarmPlan& from) {
     item->set_n(layer.shape.n);
     item->set_k(layer.shape.k);
   }
+  to.set_named_layers(static_cast<uint32_t>(from.named));
   for (const std::string& architecture : from.architectures) to.add_architectures(architecture);
   return to;
 }

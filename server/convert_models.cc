@@ -104,6 +104,7 @@ v1::RegisterModelProgress ToProto(const ModelProgress& from) {
   to.set_modules_total(static_cast<uint32_t>(from.modules_total));
   to.set_bytes_done(from.bytes_done);
   to.set_bytes_total(from.bytes_total);
+  for (const std::string& pattern : from.unmatched_exclude) to.add_unmatched_exclude(pattern);
   if (from.module.empty()) return to;
   v1::ModuleProgress& module = *to.mutable_module();
   module.set_module(from.module);

@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -37,21 +38,26 @@ nlohmann::ordered_json ToJson(const LogField& field) {
   return std::visit([](const auto& value) { return nlohmann::ordered_json(value); }, field.value);
 }
 
-// Invalid UTF-8 becomes U+FFFD.
+// ASCII: what a client chose must not draw on the terminal of whoever reads the log. Invalid UTF-8 becomes U+FFFD.
 std::string Dump(const nlohmann::ordered_json& json) {
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return json.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+// Needs no quotes in a text line.
+bool IsPlain(const std::string& text) {
+  const bool printable = std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
+  return printable && !text.empty() && text.find_first_of("\"=\\") == std::string::npos;
 }
 
 std::string TextValue(const LogField& field) {
   const auto* text = std::get_if<std::string>(&field.value);
   if (text == nullptr) return Dump(ToJson(field));
-  const bool plain = !text->empty() && text->find_first_of(" \"=\\\n\r\t") == std::string::npos;
-  return plain ? *text : Dump(ToJson(field));
+  return IsPlain(*text) ? *text : Dump(ToJson(field));
 }
 
 std::string OneLine(std::string text) {
   for (char& c : text) {
-    if (static_cast<unsigned char>(c) < ' ') c = ' ';
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = ' ';
   }
   return text;
 }

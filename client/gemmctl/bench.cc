@@ -12,6 +12,7 @@
 #include "client/gemmctl/numbers.h"
 #include "client/gemmctl/proto_json.h"
 #include "client/gemmctl/table.h"
+#include "client/gemmctl/token_counts.h"
 #include "client/gemmctl/workspace.h"
 #include "client/submitter.h"
 #include "kernels/base/status.h"
@@ -151,7 +152,7 @@ absl::StatusOr<Sample> Pipelined(const client::Session& session, const client::G
 
 absl::Status BenchOne(client::Session& session, const client::Layer& layer,
                       const LayerSource& source, const Arguments& arguments, const Limits& limits,
-                      int64_t m, std::vector<Row>* rows) {
+                      const std::vector<int64_t>& depths, int64_t m, std::vector<Row>* rows) {
   GEMMD_ASSIGN_OR_RETURN(const v1::DataType dtype, ParseDataType(arguments.Text("dtype")));
   const v1::LayerInfo info = layer.info();
   const uint64_t bytes = PlacedBytes(dtype, m, info.k()) + PlacedBytes(dtype, m, info.n());
@@ -168,7 +169,6 @@ absl::Status BenchOne(client::Session& session, const client::Layer& layer,
     rows->back().kernel = first.report().kernel();
   }
   if (mode == "unary") return absl::OkStatus();
-  GEMMD_ASSIGN_OR_RETURN(const std::vector<int64_t> depths, arguments.Integers("depth", 1, 4096));
   for (int64_t depth : depths) {
     GEMMD_ASSIGN_OR_RETURN(Sample sample, Pipelined(session, gemm, depth, limits));
     rows->push_back(Summarize("stream", m, depth, std::move(sample)));
@@ -211,14 +211,16 @@ absl::StatusOr<int> RunBench(const Context& context, const Arguments& arguments)
   GEMMD_ASSIGN_OR_RETURN(limits.warmup, arguments.Integer("warmup", 0, 1000000));
   GEMMD_ASSIGN_OR_RETURN(limits.most_requests, arguments.Integer("requests", 0, 100000000));
   GEMMD_ASSIGN_OR_RETURN(const std::vector<int64_t> tokens,
-                         arguments.Integers("m", 0, int64_t{1} << 24));
+                         TokenCounts(arguments, "m", {.least = 0, .most = int64_t{1} << 24}));
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<int64_t> depths, arguments.Integers("depth", 1, 4096));
+  GEMMD_RETURN_IF_ERROR(ParseDataType(arguments.Text("dtype")).status());
   GEMMD_ASSIGN_OR_RETURN(client::Session session, context.OpenSession("gemmctl bench"));
   GEMMD_ASSIGN_OR_RETURN(const LayerSource source, FindSource(arguments, session));
   GEMMD_ASSIGN_OR_RETURN(const client::Layer layer,
                          RegisterWithProgress(context, session, source, source.device));
   std::vector<Row> rows;
   for (int64_t m : tokens) {
-    GEMMD_RETURN_IF_ERROR(BenchOne(session, layer, source, arguments, limits, m, &rows));
+    GEMMD_RETURN_IF_ERROR(BenchOne(session, layer, source, arguments, limits, depths, m, &rows));
   }
   PrintRows(context, layer, source, rows);
   return kDone;
@@ -230,7 +232,7 @@ Command BenchCommand() {
   std::vector<Option> options = LayerOptions();
   for (const Option& option : std::vector<Option>{
            {"m", 0, "LIST", "0,1,16,256",
-            "numbers of tokens; 0 runs no kernel: the cost of a request alone"},
+            "numbers of tokens and ranges of them; 0 runs no kernel: the cost of a request alone"},
            {"mode", 0, "MODE", "both", "unary (one call at a time), stream (pipelined) or both"},
            {"depth", 0, "LIST", "1,16", "requests in flight on the stream"},
            {"seconds", 0, "S", "2", "length of each measurement"},

@@ -25,6 +25,15 @@ std::vector<Option> CacheOptions() {
 constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
 constexpr absl::string_view kBundleMagic = "GEMMDBND";  // kernels/jit/README.md
 
+// Of --key and of show's operand: what the daemon would refuse by the name of its field.
+absl::Status CheckKey(const std::string& what, const std::string& prefix) {
+  constexpr size_t kMostDigits = 64;
+  const bool digits = prefix.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (digits && prefix.size() <= kMostDigits) return absl::OkStatus();
+  return BadArgument(absl::StrCat(what, " '", prefix, "' is no beginning of a key: expected at most ", kMostDigits,
+                                  " lower-case hexadecimal digits"));
+}
+
 v1::CacheFilter FilterOf(const Arguments& arguments) {
   v1::CacheFilter filter;
   filter.set_key_prefix(arguments.Text("key"));
@@ -67,6 +76,7 @@ absl::StatusOr<int> List(const Context& context, const Arguments& arguments,
 absl::StatusOr<int> Show(const Context& context, const Arguments& arguments,
                          const client::Admin& admin) {
   GEMMD_ASSIGN_OR_RETURN(const std::string key, Operand(arguments, "a key or its first digits"));
+  GEMMD_RETURN_IF_ERROR(CheckKey("show", key));
   v1::ListCacheRequest request;
   request.mutable_filter()->set_key_prefix(key);
   GEMMD_ASSIGN_OR_RETURN(const v1::ListCacheResponse response, admin.ListCache(request));
@@ -127,12 +137,25 @@ absl::StatusOr<int> Purge(const Context& context, const Arguments& arguments,
   return kDone;
 }
 
+absl::StatusOr<uint64_t> Selected(const v1::CacheFilter& filter, const client::Admin& admin) {
+  v1::ListCacheRequest request;
+  *request.mutable_filter() = filter;
+  request.set_limit(1);
+  GEMMD_ASSIGN_OR_RETURN(const v1::ListCacheResponse response, admin.ListCache(request));
+  return response.matching();
+}
+
 absl::StatusOr<int> Export(const Context& context, const Arguments& arguments,
                            const client::Admin& admin) {
   GEMMD_ASSIGN_OR_RETURN(const std::string path, Operand(arguments, "the file to write"));
   GEMMD_ASSIGN_OR_RETURN(ExportFile file, ExportFile::Create(path, arguments.Has("force")));
   v1::ExportCacheRequest request;
   *request.mutable_filter() = FilterOf(arguments);
+  GEMMD_ASSIGN_OR_RETURN(const uint64_t kernels, Selected(request.filter(), admin));
+  if (kernels == 0) {
+    return Error(absl::StatusCode::kNotFound, "NOTHING_SELECTED",
+                 absl::StrCat("the cache has no such kernel; ", path, " is not written"));
+  }
   uint64_t bytes = 0;
   absl::Status written;
   const absl::Status received = admin.ExportCache(request, [&](const std::string& piece) {
@@ -144,9 +167,9 @@ absl::StatusOr<int> Export(const Context& context, const Arguments& arguments,
   GEMMD_RETURN_IF_ERROR(received);
   GEMMD_RETURN_IF_ERROR(file.Commit());
   if (context.json) {
-    context.PrintJson({{"file", path}, {"bytes", bytes}});
+    context.PrintJson({{"file", path}, {"kernels", kernels}, {"bytes", bytes}});
   } else {
-    context.Print(absl::StrCat(BytesText(bytes), " written to ", path, "\n"));
+    context.Print(absl::StrCat(kernels, " kernels, ", BytesText(bytes), ", written to ", path, "\n"));
   }
   return kDone;
 }
@@ -224,7 +247,7 @@ absl::Status CheckWords(const Action& action, const Arguments& arguments) {
     if (!arguments.Given(filter) || !arguments.Text(filter).empty()) continue;
     return BadArgument(absl::StrCat("--", filter, " is empty"));
   }
-  return absl::OkStatus();
+  return CheckKey("--key", arguments.Text("key"));
 }
 
 absl::StatusOr<int> RunCache(const Context& context, const Arguments& arguments) {
@@ -250,7 +273,7 @@ Command CacheCommand() {
               "  show    one kernel: what it is, registers, spills\n"
               "  verify  read every entry, drop what is damaged; exit 1 when something was\n"
               "  purge   remove what the options select; loaded kernels stay in use\n"
-              "  export  what the options select as one file, for another machine\n"
+              "  export  what the options select as one file, for another machine; exit 1 when that is nothing\n"
               "  import  take such a file; it is verified as a whole before anything is taken",
           .options = CacheOptions(),
           .examples =

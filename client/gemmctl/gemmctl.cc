@@ -3,6 +3,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/gemmctl/command.h"
+#include "client/gemmctl/request_fields.h"
 #include "kernels/base/status.h"
 
 namespace gemmd::gemmctl {
@@ -185,7 +186,7 @@ int RunGemmctl(const std::vector<std::string>& words, std::FILE* out, std::FILE*
     if (code.ok()) return *code;
     const std::string reason = ReasonOf(code.status());
     std::fprintf(err, "gemmctl %s: %s%s\n", name.c_str(),
-                 PrintableLines(std::string(code.status().message())).c_str(),
+                 PrintableLines(MessageForOptions(code.status())).c_str(),
                  reason.empty() ? "" : (" [" + Printable(reason) + "]").c_str());
     return ExitCode(code.status());
   }

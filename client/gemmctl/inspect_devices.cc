@@ -3,6 +3,9 @@
 #include <algorithm>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "client/gemmctl/export_spec.h"
+#include "core/quant/activations.h"
 #include "core/quant/input_scale.h"
 #include "kernels/contract/element_format.h"
 #include "kernels/layer_programs.h"
@@ -19,6 +22,15 @@ std::vector<std::string> TypesOfX(const LayerShape& shape) {
   std::vector<std::string> types = {"float32", "float16", "bfloat16"};
   if (shape.experts == 1) types.insert(types.end(), {"float8_e4m3", "float8_e5m2", "int8"});
   return types;
+}
+
+// What the CPU device does with x of 16 and 32 bits on a layer that asks for other activations.
+std::string UseOfWideX(const StandardTensor& tensor) {
+  const NumberFormat wanted = WantedActivation(tensor);
+  if (!wanted.present()) return "";
+  const std::string why = WhyNotQuantized(tensor);
+  return why.empty() ? absl::StrCat("x of 16 and 32 bits becomes ", FormatName(wanted, ""))
+                     : absl::StrCat("x of 16 and 32 bits is used as it is: ", why);
 }
 
 // A GPU takes a layer with an input scale only where it goes into the weights' scales.
@@ -75,7 +87,8 @@ const char* KernelFamilyName(KernelFamily family) {
 std::vector<DeviceSupport> DevicesFor(const StandardTensor& tensor) {
   std::vector<DeviceSupport> devices = {{.device = "cpu",
                                          .kernels = KernelFamily::kReference,
-                                         .activations = TypesOfX(tensor.shape)}};
+                                         .activations = TypesOfX(tensor.shape),
+                                         .why = UseOfWideX(tensor)}};
   const absl::Status fits = FitsGpus(tensor);
   for (const char* architecture : kArchitectures) {
     devices.push_back(OnArchitecture(tensor.spec, tensor.shape, fits, architecture));

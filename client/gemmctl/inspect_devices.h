@@ -18,7 +18,8 @@ struct DeviceSupport {
   KernelFamily kernels = KernelFamily::kNone;
   std::vector<std::string> activations;  // types of x that a request may bring
   std::vector<std::string> specialised;  // those of them that have specialised kernels
-  std::string why;                       // not better: refused, or no specialised kernel
+  std::string why;  // not better: refused, or no specialised kernel; cpu: what becomes of x, where the layer
+                    // asks for other activations
 
   friend bool operator==(const DeviceSupport&, const DeviceSupport&) = default;
 };

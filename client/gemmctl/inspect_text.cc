@@ -92,7 +92,7 @@ std::string ModulesText(const CheckpointReport& report, bool every_module) {
     group.stored_bytes += module.stored_bytes;
     group.layer_bytes += module.layer_bytes;
   }
-  Table table({"MODULE", "COUNT", "E x N x K", "IN FILES", "AS LAYERS", "ACTIVATIONS", "SCHEME"});
+  Table table({"MODULE", "COUNT", "E x N x K", "IN FILES", "AS LAYERS", "ASKS FOR", "SCHEME"});
   for (const auto& [text, group] : groups) {
     table.Add({group.modules == 1 ? group.first : text[0], absl::StrCat(group.modules), text[1],
                BytesText(group.stored_bytes), BytesText(group.layer_bytes), text[3], text[2]});
@@ -138,7 +138,7 @@ std::string DevicesText(const CheckpointReport& report) {
     const StandardTensor& facts = report.modules[i].facts;
     ++schemes[{absl::StrCat(SchemeText(facts), "; ", ActivationText(facts)), sets.IndexOf(i)}];
   }
-  Table table({"SCHEME; ACTIVATIONS", "LAYERS", "DEVICE", "KERNELS", "TYPES OF X", "WHY"});
+  Table table({"SCHEME; ASKS FOR", "LAYERS", "DEVICE", "KERNELS", "TYPES OF X", "WHY"});
   for (const auto& [scheme, layers] : schemes) {
     AddDevices(scheme.first, layers, sets.all()[scheme.second], table);
   }

@@ -2,13 +2,13 @@
 #include <map>
 #include <optional>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/gemmctl/command.h"
 #include "client/gemmctl/export_file.h"
 #include "client/gemmctl/manifest.h"
 #include "client/gemmctl/proto_json.h"
+#include "client/gemmctl/token_counts.h"
 #include "kernels/base/status.h"
 
 namespace gemmd::gemmctl {
@@ -31,23 +31,13 @@ const char* OutcomeText(v1::PrewarmOutcome outcome) {
   }
 }
 
-// "1-64,256": ranges and single numbers of rows.
-absl::Status AddRows(const std::string& text, v1::PrewarmRequest& request) {
-  for (const absl::string_view part : absl::StrSplit(text, ',')) {
-    const std::pair<absl::string_view, absl::string_view> ends =
-        absl::StrSplit(part, absl::MaxSplits('-', 1));
-    const bool is_range = part.find('-') != part.npos;
-    int64_t first = 0;
-    int64_t last = 0;
-    if (!absl::SimpleAtoi(ends.first, &first) || first < 1 ||
-        !absl::SimpleAtoi(is_range ? ends.second : ends.first, &last) || last < first) {
-      return BadArgument(absl::StrCat("--m has '", part,
-                                      "', expected a number such as 16 or a range "
-                                      "such as 1-64"));
-    }
-    v1::RowRange* range = request.add_rows();
-    range->set_first(first);
-    range->set_last(last);
+absl::Status SetRows(const Arguments& arguments, v1::PrewarmRequest& request) {
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<TokenRange> ranges, TokenRanges(arguments, "m", {}));
+  request.clear_rows();
+  for (const TokenRange& range : ranges) {
+    v1::RowRange* row = request.add_rows();
+    row->set_first(range.first);
+    row->set_last(range.last);
   }
   return absl::OkStatus();
 }
@@ -64,10 +54,7 @@ absl::StatusOr<v1::PrewarmRequest> MakeRequest(const Arguments& arguments) {
       request.add_architectures(std::string(name));
     }
   }
-  if (!arguments.Text("m").empty()) {
-    request.clear_rows();
-    GEMMD_RETURN_IF_ERROR(AddRows(arguments.Text("m"), request));
-  }
+  if (arguments.Given("m")) GEMMD_RETURN_IF_ERROR(SetRows(arguments, request));
   AddNamedLayers(arguments, request);
   return request;
 }
@@ -81,6 +68,7 @@ class Report {
     if (progress.total() == 0) {
       *manifest_.mutable_shapes() = progress.layers();
       *manifest_.mutable_architectures() = progress.architectures();
+      named_ = progress.named_layers();
       return;
     }
     ++counts_[progress.outcome()];
@@ -93,10 +81,10 @@ class Report {
 
   void Summarize() const {
     if (context_.json) {
-      context_.PrintJson({{"layers", manifest_.shapes_size()}, {"kernels", steps_}});
+      context_.PrintJson({{"layers", manifest_.shapes_size()}, {"named_layers", named_}, {"kernels", steps_}});
       return;
     }
-    std::string text = absl::StrCat(manifest_.shapes_size(), " distinct layers:");
+    std::string text = absl::StrCat(manifest_.shapes_size(), " distinct layers of ", named_, ":");
     for (const auto& [outcome, count] : counts_) {
       absl::StrAppend(&text, " ", count, " ", OutcomeText(outcome));
     }
@@ -133,6 +121,7 @@ class Report {
   const Context& context_;
   std::map<v1::PrewarmOutcome, int> counts_;
   v1::PrewarmRequest manifest_;
+  uint32_t named_ = 0;  // layers, before equal ones became one
   nlohmann::ordered_json steps_ = nlohmann::ordered_json::array();
 };
 

@@ -12,6 +12,7 @@
 #include "client/gemmctl/register_model.h"
 #include "client/gemmctl/slice_options.h"
 #include "client/gemmctl/table.h"
+#include "client/gemmctl/token_counts.h"
 #include "kernels/base/status.h"
 
 namespace gemmd::gemmctl {
@@ -123,8 +124,7 @@ absl::StatusOr<int> RunRegister(const Context& context, const Arguments& argumen
 }
 
 absl::StatusOr<int> RunExplain(const Context& context, const Arguments& arguments) {
-  GEMMD_ASSIGN_OR_RETURN(const std::vector<int64_t> m,
-                         arguments.Integers("m", 0, int64_t{1} << 40));
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<int64_t> m, TokenCounts(arguments, "m", {.least = 0}));
   GEMMD_ASSIGN_OR_RETURN(client::Session session, context.OpenSession("gemmctl explain"));
   GEMMD_ASSIGN_OR_RETURN(const LayerSource source, FindSource(arguments, session));
   GEMMD_ASSIGN_OR_RETURN(
@@ -143,7 +143,7 @@ absl::StatusOr<int> RunExplain(const Context& context, const Arguments& argument
       return found == choice.config().end() ? std::string("-") : found->second;
     };
     table.Add({absl::StrCat(choice.m()), choice.kernel(), field("rows"), field("chosen_by"),
-               FormatText(choice.activation_used(), "none"),
+               FormatText(choice.activation_used(), "as given"),
                choice.reason().empty() ? "-" : choice.reason()});
   }
   context.Print(table.Text());
@@ -190,7 +190,11 @@ Command RegisterCommand() {
           "--keep-going the\n"
           "  others are loaded, the failures listed, and the exit status is 1. --tp cuts modules along "
           "N or K\n"
-          "  by their names, --experts stacks of experts.",
+          "  by their names, --experts stacks of experts. A pattern of --exclude that leaves nothing out is told.\n"
+          "\n"
+          "  When the daemon is restarted while it loads, the next one is waited for and loads everything "
+          "anew.\n"
+          "  What is held already ends with the daemon, and so does the command.",
       .options = options,
       .examples =
           "  gemmctl register /models/llama model.layers.0.mlp.down_proj\n"
@@ -207,7 +211,7 @@ Command RegisterCommand() {
 Command ExplainCommand() {
   std::vector<Option> options = LayerOptions();
   options.push_back({"m", 0, "LIST", "1,8,16,32,64,128,256,512,1024,2048,4096",
-                     "numbers of tokens, comma separated"});
+                     "numbers of tokens and ranges of them, such as 1-8,64"});
   return {.name = "explain",
           .synopsis = "PATH MODULE",
           .summary = "which kernel serves a layer at each M, and why",
@@ -216,9 +220,9 @@ Command ExplainCommand() {
               "that the same\n"
               "  kernel serves; CHOSEN BY says whether it was measured ('gemmctl tune') and its time, "
               "or what the\n"
-              "  model expects; '-' is the generic kernel. ACTIVATIONS is the type the "
-              "multiplication\n"
-              "  takes; WHY says why it differs from what the layer asks for. The fields of the "
+              "  model expects; '-' is the generic kernel. ACTIVATIONS is the type that x of "
+              "16 and 32 bits\n"
+              "  gets for the multiplication; WHY says why it differs from what the layer asks for. The fields of the "
               "rendered\n"
               "  configuration follow, once for numbers of tokens that share them.",
           .options = options,

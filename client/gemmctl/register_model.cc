@@ -68,7 +68,8 @@ std::string ModelText(const client::Model& model) {
   for (const auto& [module, failure] : model.failures) {
     failures.Add({module, failure.reason(), failure.message()});
   }
-  return absl::StrCat(text, "\n", model.failures.size(), " modules were not registered:\n",
+  return absl::StrCat(text, "\n", model.failures.size(), " of ",
+                      model.layers.size() + model.failures.size(), " modules were not registered:\n",
                       failures.Text());
 }
 
@@ -137,6 +138,9 @@ absl::StatusOr<client::Model> RegisterAll(const Context& context,
                                           client::Session& session) {
   auto line = std::make_unique<ProgressLine>(context);
   auto model = client::RegisterModel(session, request, [&](const auto& progress) {
+    for (const std::string& pattern : progress.unmatched_exclude()) {
+      std::fprintf(context.err, "warning: --exclude '%s' matches none of the chosen modules\n", Printable(pattern).c_str());
+    }
     if (line->due()) line->Show(ProgressText(progress));
     return true;
   });

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,12 +13,14 @@
 #include "client/gemmctl/manifest.h"
 #include "client/gemmctl/proto_json.h"
 #include "client/gemmctl/table.h"
+#include "client/gemmctl/token_counts.h"
 #include "kernels/base/status.h"
 
 namespace gemmd::gemmctl {
 namespace {
 
-constexpr int64_t kMostRows = int64_t{1} << 20;
+constexpr int64_t kMostRows = int64_t{1} << 20;  // what the daemon measures at most, and at how many M
+constexpr int64_t kMostPoints = 64;
 constexpr int64_t kMostSeconds = 7 * 24 * 3600;
 constexpr uint64_t kMostImportedBytes = uint64_t{256} << 20;
 constexpr size_t kEntriesAtATime = 100;  // of an import: a message holds 4 MiB
@@ -39,10 +43,9 @@ absl::StatusOr<v1::TuneRequest> MakeRequest(const Arguments& arguments) {
   AddNamedLayers(arguments, request);
   request.set_device(arguments.Text("device"));
   request.set_all_x_types(arguments.Has("all-x-types"));
-  if (!arguments.Text("m").empty()) {
-    GEMMD_ASSIGN_OR_RETURN(std::vector<int64_t> rows, arguments.Integers("m", 1, kMostRows));
-    std::sort(rows.begin(), rows.end());
-    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  if (arguments.Given("m")) {
+    GEMMD_ASSIGN_OR_RETURN(const std::vector<int64_t> rows,
+                           TokenCounts(arguments, "m", {.most = kMostRows, .most_counts = kMostPoints}));
     for (const int64_t m : rows) request.add_m(m);
   }
   GEMMD_ASSIGN_OR_RETURN(const int64_t candidates, arguments.Integer("candidates", 1, 64));
@@ -70,16 +73,17 @@ class Report {
     }
     if (step.outcome() != v1::TUNE_OUTCOME_MEASURED) return;
     ++measured_;
+    layers_.insert(absl::StrCat(step.n(), "x", step.k(), " ", step.spec()));
     if (step.kernel() == step.model_kernel() || step.point().model_choice_ns() == 0) return;
     if (step.point().ns() < step.point().model_choice_ns()) ++changed_;
   }
 
   void Summarize() const {
     if (context_.json) {
-      context_.PrintJson({{"measured", measured_}, {"points", steps_}});
+      context_.PrintJson({{"measured", measured_}, {"layers", layers_.size()}, {"points", steps_}});
       return;
     }
-    context_.Print(absl::StrCat(measured_, " points measured; at ", changed_,
+    context_.Print(absl::StrCat(measured_, " points of ", layers_.size(), " distinct layers measured; at ", changed_,
                                 " of them another kernel than the model's is faster\n"));
   }
 
@@ -111,6 +115,7 @@ class Report {
   int measured_ = 0;
   int changed_ = 0;
   bool failed_ = false;
+  std::set<std::string> layers_;  // measured: of one format and shape there is one
   nlohmann::ordered_json steps_ = nlohmann::ordered_json::array();
 };
 
@@ -186,15 +191,29 @@ std::vector<std::string> Pieces(const std::string& text) {
   return pieces;
 }
 
+// The daemon sees a piece and not the file: what it says of one is about entries from `first` on.
+absl::Status AboutFile(const absl::Status& status, const std::string& path, size_t first,
+                       const v1::ImportTuningResponse& before) {
+  if (ReasonOf(status) != "TUNING_DAMAGED") return status;
+  std::string place = absl::StrCat(path, ": ");
+  if (first > 0) {
+    absl::StrAppend(&place, "after ", before.layers(), " layers were imported, counting entries from ", first, ": ");
+  }
+  return Error(status.code(), ReasonOf(status), absl::StrCat(place, status.message()));
+}
+
 absl::StatusOr<int> Import(const Context& context, const Arguments& arguments,
                            const client::Admin& admin) {
   GEMMD_ASSIGN_OR_RETURN(const std::string text,
                          ReadText(arguments.Text("import"), kMostImportedBytes));
   v1::ImportTuningResponse sum;
+  size_t first = 0;  // entry of the piece
   for (const std::string& piece : Pieces(text)) {
-    GEMMD_ASSIGN_OR_RETURN(const v1::ImportTuningResponse response, admin.ImportTuning(piece));
-    sum.set_layers(sum.layers() + response.layers());
-    sum.set_stale(sum.stale() + response.stale());
+    const absl::StatusOr<v1::ImportTuningResponse> response = admin.ImportTuning(piece);
+    if (!response.ok()) return AboutFile(response.status(), arguments.Text("import"), first, sum);
+    sum.set_layers(sum.layers() + response->layers());
+    sum.set_stale(sum.stale() + response->stale());
+    first += kEntriesAtATime;
   }
   const int code = sum.layers() == 0 && sum.stale() > 0 ? kFailed : kDone;
   if (context.json) {
@@ -260,7 +279,8 @@ Command TuneCommand() {
           {{"manifest", 0, "FILE", "", "layers that 'gemmctl prewarm --save' wrote"},
            {"running", 0, "", "", "also the layers that the daemon holds now"},
            {"device", 0, "ID", "", "which GPU, as 'gemmctl devices' names it; else the best"},
-           {"m", 0, "LIST", "", "numbers of tokens; else 1,8,16,32,64,128,256,512,1024,2048,4096"},
+           {"m", 0, "LIST", "", "numbers of tokens and ranges of them, such as 1-8,64, at most 64; else "
+            "1,8,16,32,64,128,256,512,1024,2048,4096"},
            {"candidates", 0, "COUNT", "6", "kernels measured for each M"},
            {"samples", 0, "COUNT", "15", "times of each; the median counts"},
            {"time-limit", 0, "SECONDS", "", "stop after so long; what was measured stays"},

@@ -100,6 +100,18 @@ bool MatchesAny(const Names& patterns, const std::string& module) {
   });
 }
 
+// Those of `patterns` that no module matches.
+Names Unmatched(const Names& patterns, const Names& modules) {
+  Names unmatched;
+  for (const std::string& pattern : patterns) {
+    const bool matches = std::any_of(modules.begin(), modules.end(), [&](const std::string& module) {
+      return ShellMatch(pattern, module);
+    });
+    if (!matches) unmatched.push_back(pattern);
+  }
+  return unmatched;
+}
+
 // `candidates` that `patterns` choose. A name that is no candidate may be one of parts: it stays.
 absl::StatusOr<Names> Chosen(const Names& patterns, const Names& candidates) {
   if (patterns.empty()) return candidates;
@@ -226,20 +238,19 @@ Names FuseModules(const Names& modules) {
   return Names(fused.begin(), fused.end());
 }
 
-absl::StatusOr<std::vector<PlannedModule>> PlanModel(const Checkpoint& checkpoint,
-                                                     const ModelSelection& selection) {
+absl::StatusOr<ModelPlan> PlanModel(const Checkpoint& checkpoint, const ModelSelection& selection) {
   GEMMD_ASSIGN_OR_RETURN(const Names all, Candidates(checkpoint));
   GEMMD_ASSIGN_OR_RETURN(const Names chosen,
                          Chosen(selection.modules, selection.fuse ? FuseModules(all) : all));
   GEMMD_ASSIGN_OR_RETURN(const Names own, OwnExperts(selection.experts, all, chosen));
-  std::vector<PlannedModule> plan;
+  ModelPlan plan{{}, Unmatched(selection.exclude, own)};
   for (const std::string& module : own) {
     if (MatchesAny(selection.exclude, module)) continue;
     PlannedModule planned{module, SliceOf(selection, module), 0};
     planned.bytes = checkpoint.BytesOf(module, planned.slice);
-    plan.push_back(std::move(planned));
+    plan.modules.push_back(std::move(planned));
   }
-  if (!plan.empty()) return plan;
+  if (!plan.modules.empty()) return plan;
   return Error(absl::StatusCode::kNotFound, "MODULE_NOT_FOUND",
                absl::StrCat("none of the checkpoint's ", all.size(), " modules is chosen"));
 }

@@ -37,8 +37,12 @@ struct PlannedModule {
   uint64_t bytes = 0;  // of its tensors in the files; 0 where they cannot be found
 };
 
-absl::StatusOr<std::vector<PlannedModule>> PlanModel(const Checkpoint& checkpoint,
-                                                     const ModelSelection& selection);
+struct ModelPlan {
+  std::vector<PlannedModule> modules;
+  std::vector<std::string> unmatched_exclude;  // patterns of `exclude` that leave nothing out
+};
+
+absl::StatusOr<ModelPlan> PlanModel(const Checkpoint& checkpoint, const ModelSelection& selection);
 
 // `modules` with q, k and v in one place as qkv_proj, gate and up as gate_up_proj, w1 and w3 as w13, q_a_proj
 // and kv_a_proj_with_mqa as fused_qkv_a_proj; and experts.N.* of all N as experts.*. Sorted. A group that is

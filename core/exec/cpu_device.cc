@@ -18,6 +18,7 @@
 #include "core/exec/cpu_moe.h"
 #include "core/exec/cpu_quantize.h"
 #include "core/exec/thread_pool.h"
+#include "core/quant/activations.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status.h"
 
@@ -215,11 +216,13 @@ class CpuDevice : public Device {
     KernelExplanation explanation;
     explanation.m = m;
     explanation.choice.kernel = "cpu_dgemm";
-    explanation.choice.activation_used = layer.spec().activation;
-    explanation.choice.reason =
-        QuantizesX(TensorOf(layer), kFloat32)
-            ? "the CPU device quantizes x of 16 and 32 bits, and uses other x as it is"
-            : "the CPU device uses x in the type the request gives";
+    explanation.choice.reason = "the CPU device uses x in the type the request gives";
+    if (QuantizesX(TensorOf(layer), kFloat32)) {
+      explanation.choice.activation_used = layer.spec().activation;
+      explanation.choice.reason = "the CPU device quantizes x of 16 and 32 bits, and uses other x as it is";
+    } else if (WantedActivation(TensorOf(layer)).present()) {
+      absl::StrAppend(&explanation.choice.reason, ": ", WhyNotQuantized(TensorOf(layer)));
+    }
     explanation.config = {{"arithmetic", "double precision, rounded once"},
                           {"weight_block_rows", absl::StrCat(WeightBlockRows(n, k))},
                           {"threads", absl::StrCat(pool_.threads())},

@@ -18,26 +18,6 @@ float StaticScale(const StandardTensor& tensor) {
 
 }  // namespace
 
-NumberFormat WantedActivation(const StandardTensor& tensor) {
-  return tensor.encoding.present() ? tensor.encoding.format : tensor.spec.activation;
-}
-
-std::string WhyNotQuantized(const StandardTensor& tensor) {
-  const QuantSpec& spec = tensor.spec;
-  if (tensor.encoding.zero_points || !tensor.activation_zero_point.empty()) {
-    return "the layer wants them with zero points";
-  }
-  if (!(spec.activation == kFloat8E4M3 || spec.activation == kFloat8E5M2 ||
-        spec.activation == kInt8)) {
-    return "only e4m3, e5m2 and int8 are made of x";
-  }
-  if (tensor.encoding.present()) return "the layer wants them encoded in its own way";
-  if (spec.activation_scale == ActivationScaleKind::kNone) {
-    return "the layer does not say how they are scaled";
-  }
-  return "";
-}
-
 bool QuantizesX(const StandardTensor& tensor, const NumberFormat& x) {
   return x.bits > 8 && WhyNotQuantized(tensor).empty();
 }

@@ -4,8 +4,6 @@
 #ifndef GEMMD_CORE_EXEC_CPU_QUANTIZE_H_
 #define GEMMD_CORE_EXEC_CPU_QUANTIZE_H_
 
-#include <string>
-
 #include "absl/types/span.h"
 #include "core/quant/standard_tensor.h"
 
@@ -14,11 +12,6 @@ namespace gemmd {
 // Whether x of type `x` becomes codes of the layer's activation type first: x of 16 or 32 bits, on a layer
 // that asks for 8 bits and says how they are scaled.
 bool QuantizesX(const StandardTensor& tensor, const NumberFormat& x);
-// The type of activations that the layer asks for, those with zero points too; kNoFormat: none.
-NumberFormat WantedActivation(const StandardTensor& tensor);
-// Why x of 16 or 32 bits is used as it is, when it is.
-std::string WhyNotQuantized(const StandardTensor& tensor);
-
 // A row of x -> codes times scales, exact.
 void QuantizeX(const StandardTensor& tensor, absl::Span<double> row);
 

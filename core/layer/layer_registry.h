@@ -73,7 +73,7 @@ class LayerRegistry {
   // Returns at once; `done` may be called before. A second registration of an identity or content
   // that is being loaded joins that load.
   void Register(LayerRegistration registration, LayerOrigin origin);
-  // An unknown id is no error.
+  // An id that the session does not hold is no error.
   absl::Status Release(uint64_t session_id, uint64_t layer_id);
 
   struct Use {

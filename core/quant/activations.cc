@@ -55,6 +55,27 @@ float ElementOf(float value, float factor, float zero_point, const ActivationSca
 
 }  // namespace
 
+NumberFormat WantedActivation(const StandardTensor& tensor) {
+  return tensor.encoding.present() ? tensor.encoding.format : tensor.spec.activation;
+}
+
+std::string WhyNotQuantized(const StandardTensor& tensor) {
+  const QuantSpec& spec = tensor.spec;
+  if (tensor.shape.experts > 1) return "mixtures of experts do not quantize activations";
+  if (tensor.encoding.zero_points || !tensor.activation_zero_point.empty()) {
+    return "the layer wants them with zero points";
+  }
+  if (!(spec.activation == kFloat8E4M3 || spec.activation == kFloat8E5M2 ||
+        spec.activation == kInt8)) {
+    return "only e4m3, e5m2 and int8 are made of x";
+  }
+  if (tensor.encoding.present()) return "the layer wants them encoded in its own way";
+  if (spec.activation_scale == ActivationScaleKind::kNone) {
+    return "the layer does not say how they are scaled";
+  }
+  return "";
+}
+
 ActivationScaling ScalingOf(const QuantSpec& spec, float static_scale) {
   ActivationScaling scaling;
   scaling.element = spec.activation;

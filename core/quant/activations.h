@@ -8,6 +8,7 @@
 #ifndef GEMMD_CORE_QUANT_ACTIVATIONS_H_
 #define GEMMD_CORE_QUANT_ACTIVATIONS_H_
 
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -33,6 +34,13 @@ struct QuantizedRow {
   std::vector<float> scales;       // one per group
   std::vector<float> zero_points;  // one per group with `asymmetric`
 };
+
+// The type of activations that the layer asks for, those with zero points too; kNoFormat: none.
+NumberFormat WantedActivation(const StandardTensor& tensor);
+
+// Why the CPU device, the reference, uses x of 16 or 32 bits as it is; empty: it makes codes of the wanted type of
+// it.
+std::string WhyNotQuantized(const StandardTensor& tensor);
 
 // What `spec` asks for: element, group and static scale. Scales are float32.
 ActivationScaling ScalingOf(const QuantSpec& spec, float static_scale);

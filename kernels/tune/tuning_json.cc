@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status.h"
@@ -20,49 +22,70 @@ absl::Status Damaged(absl::string_view why) {
   return Error(absl::StatusCode::kDataLoss, "TUNING_DAMAGED", absl::StrCat("tuning: ", why));
 }
 
-// Reads the fields of one object; the first that is wrong stays in `status`.
+constexpr size_t kMostShown = 40;  // of a value that is wrong
+
+// "entries[2].layer.n is "x", expected ..."
+absl::Status Wrong(const std::string& field, const Json* got, absl::string_view expected) {
+  if (got == nullptr) return Damaged(absl::StrCat(field, " is missing, expected ", expected));
+  std::string text = got->dump(-1, ' ', true, Json::error_handler_t::replace);
+  if (text.size() > kMostShown) text = text.substr(0, kMostShown) + "...";
+  return Damaged(absl::StrCat(field, " is ", text, ", expected ", expected));
+}
+
+// Reads the fields of one object, which is at `path` of the file; the first that is wrong stays in `status`.
 class Reader {
  public:
-  Reader(const Json& object, absl::Status& status) : object_(object), status_(status) {}
+  Reader(const Json& object, std::string path, absl::Status& status)
+      : object_(object), path_(std::move(path)), status_(status) {}
 
-  const Json& Field(const char* name, Json::value_t type) {
-    static const Json nothing;
-    if (!status_.ok()) return nothing;
-    const auto found = object_.is_object() ? object_.find(name) : object_.end();
-    if (found != object_.end() && found->type() == type) return *found;
-    status_ = Damaged(absl::StrCat("'", name, "' is missing or of another type"));
-    return nothing;
+  const Json& Object(const char* name) {
+    return Field(name, "an object", [](const Json& field) { return field.is_object(); });
   }
+  const Json& Array(const char* name) {
+    return Field(name, "a list", [](const Json& field) { return field.is_array(); });
+  }
+  Reader Inner(const char* name) { return Reader(Object(name), PathOf(name), status_); }
   void Read(const char* name, std::string& to) {
-    const Json& field = Field(name, Json::value_t::string);
+    const Json& field = Field(name, "text", [](const Json& found) { return found.is_string(); });
     if (status_.ok()) to = field.get<std::string>();
   }
   template <typename Integer>
   void ReadInteger(const char* name, int64_t least, Integer& to) {
-    const Json& field = Field(name, Json::value_t::number_unsigned);
-    if (!status_.ok()) return;
-    const auto value = field.get<uint64_t>();
     const auto most = std::min<uint64_t>(kLargest, std::numeric_limits<Integer>::max());
-    if (value < static_cast<uint64_t>(least) || value > most) {
-      status_ = Damaged(absl::StrCat("'", name, "' is ", value, ", expected ", least, " to ", most));
-      return;
-    }
-    to = static_cast<Integer>(value);
+    const Json& field =
+        Field(name, absl::StrCat("a whole number from ", least, " to ", most), [&](const Json& found) {
+          return found.is_number_unsigned() && found.get<uint64_t>() >= static_cast<uint64_t>(least) &&
+                 found.get<uint64_t>() <= most;
+        });
+    if (status_.ok()) to = static_cast<Integer>(field.get<uint64_t>());
   }
   void ReadTime(const char* name, double& to) {
-    if (!status_.ok()) return;
-    const auto found = object_.is_object() ? object_.find(name) : object_.end();
-    if (found == object_.end() || !found->is_number()) {
-      status_ = Damaged(absl::StrCat("'", name, "' is missing or no number"));
-      return;
-    }
-    to = found->get<double>();
-    if (std::isfinite(to) && to >= 0 && to <= kLongestNs) return;
-    status_ = Damaged(absl::StrCat("'", name, "' is ", to, ", expected 0 to ", kLongestNs));
+    const Json& field =
+        Field(name, absl::StrCat("a number from 0 to ", kLongestNs), [](const Json& found) {
+          if (!found.is_number()) return false;
+          const double value = found.get<double>();
+          return std::isfinite(value) && value >= 0 && value <= kLongestNs;
+        });
+    if (status_.ok()) to = field.get<double>();
   }
 
  private:
+  std::string PathOf(const char* name) const {
+    return path_.empty() ? std::string(name) : absl::StrCat(path_, ".", name);
+  }
+  template <typename Fits>
+  const Json& Field(const char* name, const std::string& expected, Fits fits) {
+    static const Json nothing;
+    if (!status_.ok()) return nothing;
+    const auto found = object_.is_object() ? object_.find(name) : object_.end();
+    const bool is_there = found != object_.end();
+    if (is_there && fits(*found)) return *found;
+    status_ = Wrong(PathOf(name), is_there ? &*found : nullptr, expected);
+    return nothing;
+  }
+
   const Json& object_;
+  const std::string path_;
   absl::Status& status_;
 };
 
@@ -80,11 +103,11 @@ Json ToJson(const MeasuredPoint& point) {
           {"model_ns", point.model_ns}};
 }
 
-MeasuredPoint PointOf(const Json& json, absl::Status& status) {
+MeasuredPoint PointOf(const Json& json, const std::string& path, absl::Status& status) {
   MeasuredPoint point;
-  Reader reader(json, status);
+  Reader reader(json, path, status);
   reader.ReadInteger("m", 1, point.m);
-  Reader tiling(reader.Field("tiling", Json::value_t::object), status);
+  Reader tiling = reader.Inner("tiling");
   VisitTiling(point.tiling,
               [&](const char* name, int& value) { tiling.ReadInteger(name, 0, value); });
   reader.ReadTime("ns", point.ns);
@@ -118,20 +141,20 @@ Json ToJson(const TuningEntry& entry) {
           {"points", points}};
 }
 
-void ReadKey(Reader& reader, absl::Status& status, TuningKey& key) {
-  Reader device(reader.Field("device", Json::value_t::object), status);
+void ReadKey(Reader& reader, TuningKey& key) {
+  Reader device = reader.Inner("device");
   device.Read("name", key.device.name);
   device.ReadInteger("multiprocessors", 1, key.device.multiprocessors);
   device.ReadInteger("clock_mhz", 0, key.device.clock_mhz);
-  Reader layer(reader.Field("layer", Json::value_t::object), status);
+  Reader layer = reader.Inner("layer");
   layer.Read("spec", key.spec);
   layer.ReadInteger("n", 1, key.n);
   layer.ReadInteger("k", 1, key.k);
   layer.Read("x", key.x_type);
 }
 
-void ReadConditions(Reader& reader, absl::Status& status, TuningConditions& to) {
-  Reader conditions(reader.Field("conditions", Json::value_t::object), status);
+void ReadConditions(Reader& reader, TuningConditions& to) {
+  Reader conditions = reader.Inner("conditions");
   conditions.Read("gemmd", to.gemmd);
   conditions.Read("kernels", to.kernels);
   conditions.Read("driver", to.driver);
@@ -141,16 +164,18 @@ void ReadConditions(Reader& reader, absl::Status& status, TuningConditions& to) 
   conditions.ReadTime("empty_kernel_ns", to.empty_kernel_ns);
 }
 
-TuningEntry EntryOf(const Json& json, absl::Status& status) {
+TuningEntry EntryOf(const Json& json, const std::string& path, absl::Status& status) {
   TuningEntry entry;
-  Reader reader(json, status);
-  ReadKey(reader, status, entry.key);
-  ReadConditions(reader, status, entry.conditions);
-  for (const Json& point : reader.Field("points", Json::value_t::array)) {
-    entry.points.push_back(PointOf(point, status));
-    const size_t count = entry.points.size();
-    if (status.ok() && count > 1 && entry.points[count - 2].m >= entry.points.back().m) {
-      status = Damaged("points are not ascending in 'm'");
+  Reader reader(json, path, status);
+  ReadKey(reader, entry.key);
+  ReadConditions(reader, entry.conditions);
+  for (const Json& json_point : reader.Array("points")) {
+    const size_t index = entry.points.size();
+    const std::string point = absl::StrCat(path, ".points[", index, "]");
+    entry.points.push_back(PointOf(json_point, point, status));
+    if (status.ok() && index > 0 && entry.points[index - 1].m >= entry.points[index].m) {
+      status = Damaged(absl::StrCat(point, ".m is ", entry.points[index].m, ", expected more than ",
+                                    entry.points[index - 1].m, ", that of the point before"));
     }
     if (!status.ok()) break;
   }
@@ -170,15 +195,15 @@ absl::StatusOr<std::vector<TuningEntry>> ParseTuning(absl::string_view text) {
   const Json file = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (!file.is_object()) return Damaged("it is no JSON object");
   absl::Status status;
-  Reader reader(file, status);
+  Reader reader(file, "", status);
   int schema = 0;
   reader.ReadInteger("schema", 0, schema);
   if (status.ok() && schema != kTuningSchema) {
-    return Damaged(absl::StrCat("its schema is ", schema, ", expected ", kTuningSchema));
+    return Damaged(absl::StrCat("schema is ", schema, ", expected ", kTuningSchema));
   }
   std::vector<TuningEntry> entries;
-  for (const Json& entry : reader.Field("entries", Json::value_t::array)) {
-    entries.push_back(EntryOf(entry, status));
+  for (const Json& entry : reader.Array("entries")) {
+    entries.push_back(EntryOf(entry, absl::StrCat("entries[", entries.size(), "]"), status));
     if (!status.ok()) return status;
   }
   GEMMD_RETURN_IF_ERROR(status);

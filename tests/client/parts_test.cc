@@ -122,6 +122,18 @@ TEST(RpcStatusTest, TellsABrokenTransportFromAnAnswer) {
               absl::StatusCode::kNotFound);
 }
 
+TEST(RpcStatusTest, SaysWhatADeadlineWaitedFor) {
+  const grpc::Status late(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded");
+  EXPECT_EQ(FromGrpc(late, "RegisterLayer").message(), "gemmd did not answer RegisterLayer in time");
+  EXPECT_TRUE(absl::IsDeadlineExceeded(FromGrpc(late)));
+  google::rpc::Status details;
+  google::rpc::ErrorInfo info;
+  info.set_reason("DEADLINE");
+  details.add_details()->PackFrom(info);
+  const grpc::Status told(grpc::StatusCode::DEADLINE_EXCEEDED, "row 5 of 9", details.SerializeAsString());
+  EXPECT_EQ(FromGrpc(told, "Gemm").message(), "row 5 of 9") << "the daemon's own words stay";
+}
+
 TEST(RpcStatusTest, TakesACancellationWithoutReasonForAServerThatShutsDown) {
   const absl::Status status = FromGrpc(grpc::Status(grpc::StatusCode::CANCELLED, "CANCELLED"));
   EXPECT_TRUE(IsTransportFailure(status)) << status;

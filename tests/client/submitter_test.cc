@@ -75,6 +75,19 @@ TEST_F(SubmitterTest, GivesEveryRequestOneAnswerWhenTheStreamEnds) {
   EXPECT_EQ(ReasonOf(submitter.Next().status()), "NOTHING_SUBMITTED");
 }
 
+// Its stream is cancelled by us, which is no sign of a daemon that is gone.
+TEST_F(SubmitterTest, LeavesTheSessionAsItWas) {
+  for (uint64_t tag = 0; tag < 3; ++tag) {
+    Submitter submitter(*session_, 4);
+    ASSERT_TRUE(submitter.Submit(tag, gemm()).ok());
+    ASSERT_TRUE(submitter.Next(absl::Now() + absl::Seconds(5)).ok());
+  }
+  EXPECT_TRUE(session_->connected());
+  EXPECT_TRUE(session_->AllocateHost(4096).ok());
+  EXPECT_EQ(session_->reopened(), 0u);
+  EXPECT_EQ(daemon_->calls("RegisterLayer"), 1);
+}
+
 TEST_F(SubmitterTest, GoesOnAfterARestartOfTheDaemon) {
   Submitter submitter(*session_, 4);
   ASSERT_TRUE(submitter.Submit(1, gemm()).ok());

@@ -69,7 +69,12 @@ TEST_F(KernelsTest, AManifestRepeatsAPrewarmAndABundleCarriesIt) {
           .code,
       0);
   const uint64_t kernels = Kernels();
-  EXPECT_EQ(Gemmctl({"cache", "export", bundle}).code, 0);
+  const Result nothing = Gemmctl({"cache", "export", bundle, "--arch", "sm_90a"});
+  EXPECT_EQ(nothing.code, 1) << "no kernel is for it";
+  EXPECT_FALSE(std::filesystem::exists(bundle));
+  const Result written = Gemmctl({"cache", "export", bundle});
+  EXPECT_EQ(written.code, 0);
+  EXPECT_THAT(written.out, HasSubstr(absl::StrCat(kernels, " kernels, ")));
   EXPECT_EQ(Gemmctl({"cache", "purge"}).code, 2) << "says what it wants to be told";
   EXPECT_EQ(Gemmctl({"cache", "list", "more"}).code, 2);
   EXPECT_EQ(Gemmctl({"cache", "show", ""}).code, 2) << "several kernels";

@@ -1,10 +1,13 @@
 // Whole models against a real daemon: one call, every module right, one copy for two processes.
 #include <signal.h>
 
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/layer_slice.h"
@@ -161,6 +164,25 @@ TEST_F(ModelTest, StopsWhenItsClientSaysSo) {
   EXPECT_TRUE(Within(absl::Seconds(10), [&] { return Status().layers() == 0; }));
 }
 
+TEST_F(ModelTest, FollowsARestartedDaemonAndSaysSo) {
+  int told = 0;
+  client::Session session =
+      client::Session::Open({.address = socket(), .name = "restarted", .on_reconnect = [&] { ++told; }}).value();
+  bool restarted = false;
+  const auto model = client::RegisterModel(session, Of(kLlama), [&](const v1::RegisterModelProgress&) {
+    if (!std::exchange(restarted, true)) {
+      KillDaemon();
+      StartDaemon();
+    }
+    return true;
+  });
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->layers.size(), kLlamaModules);
+  EXPECT_EQ(Status().layers(), kLlamaModules) << "the next daemon holds them";
+  EXPECT_EQ(session.reopened(), 1u);
+  EXPECT_EQ(told, 1);
+}
+
 TEST_F(ModelTest, GemmctlRegistersAll) {
   const std::string folder = Checkpoints() + "/" + kLlama;
   auto text = StartTool({"register", folder, "--all", "--fuse", "--tp", "1/2"});
@@ -180,7 +202,11 @@ TEST_F(ModelTest, GemmctlRegistersAll) {
   EXPECT_EQ(StartTool({"register", damaged, "--all"})->Wait(absl::Minutes(1)), 1);
   auto rest = StartTool({"register", damaged, "--all", "--keep-going"});
   EXPECT_EQ(rest->Wait(absl::Minutes(1)), 1);
-  EXPECT_THAT(rest->Rest(), HasSubstr("1 modules were not registered"));
+  EXPECT_THAT(rest->Rest(), HasSubstr("1 of 7 modules were not registered"));
+  StartTool({"register", folder, "--all", "--exclude", "lm_hed"})->Wait(absl::Minutes(1));
+  std::stringstream told;
+  told << std::ifstream(log()).rdbuf();
+  EXPECT_THAT(told.str(), HasSubstr("warning: --exclude 'lm_hed' matches none of the chosen modules"));
   for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
            {"--rows", "0/2"}, {"--tp", "half"}, {"--name", "x"}, {"model.layers.0.mlp.up_proj"}}) {
     std::vector<std::string> words = {"register", folder, "--all"};

@@ -76,8 +76,8 @@ void CheckPlan(const gemmd::Checkpoint& checkpoint) {
   selection.experts.range = {0, 1};
   const auto plan = gemmd::PlanModel(checkpoint, selection);
   if (!plan.ok()) return;
-  for (size_t i = 0; i < std::min<size_t>(plan->size(), 3); ++i) {
-    const gemmd::PlannedModule& planned = (*plan)[i];
+  for (size_t i = 0; i < std::min<size_t>(plan->modules.size(), 3); ++i) {
+    const gemmd::PlannedModule& planned = plan->modules[i];
     const auto layer = checkpoint.ReadLayer(planned.module, nullptr, planned.slice);
     if (layer.ok()) Check(layer->tensor);
   }

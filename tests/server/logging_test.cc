@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/time/clock.h"
@@ -37,6 +38,15 @@ TEST(LoggingTest, TextLinesStayOneLine) {
   EXPECT_EQ(
       line,
       "2023-11-14T22:13:20.000000001Z info two lines plain=a spaced=\"b c\" empty=\"\" x=1.5");
+}
+
+TEST(LoggingTest, NoNameDrawsOnTheTerminal) {
+  const std::string name = "\x1b[31m\x7f\u202e\u0085caf\u00e9";
+  for (const LogFormat format : {LogFormat::kText, LogFormat::kJson}) {
+    const std::string line = FormatLine(format, kTime, LogLevel::kInfo, "layer registered", {{"name", name}});
+    EXPECT_TRUE(std::all_of(line.begin(), line.end(), [](char c) { return c >= ' ' && c <= '~'; })) << line;
+    EXPECT_THAT(line, testing::HasSubstr("\\u001b[31m\\u007f\\u202e\\u0085caf\\u00e9"));
+  }
 }
 
 TEST(LoggingTest, ACallSiteIsHeldBackAndTheNextLineCounts) {

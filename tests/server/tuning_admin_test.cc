@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "kernels/base/status.h"
 #include "kernels/tuning.h"
@@ -251,7 +252,15 @@ TEST_F(TuningAdminTest, GemmctlTunesListsExportsAndImports) {
   std::ofstream(file) << "no table";
   run = Gemmctl({"tune", "--import", file});
   EXPECT_EQ(run.code, gemmctl::kFailed);
-  EXPECT_THAT(run.err, HasSubstr("no JSON object"));
+  EXPECT_THAT(run.err, HasSubstr(file + ": tuning: it is no JSON object"));
+
+  auto damaged = nlohmann::ordered_json::parse(json);
+  damaged["entries"][105]["layer"]["n"] = "wide";
+  std::ofstream(file) << damaged.dump();
+  run = Gemmctl({"tune", "--import", file});
+  EXPECT_EQ(run.code, gemmctl::kFailed);
+  EXPECT_THAT(run.err, HasSubstr(file + ": after 100 layers were imported, counting entries from 100: tuning: "
+                                        "entries[5].layer.n is \"wide\", expected a whole number from 1"));
 }
 
 }  // namespace

@@ -108,6 +108,15 @@ TEST(InspectTest, WideActivationsOfLayersThatQuantizeThemAreServedByTheirKernels
               testing::UnorderedElementsAre("int8", "bfloat16", "float16", "float32"));
 }
 
+TEST(InspectTest, SaysWhatTheCpuMakesOfWideActivations) {
+  const auto why = [](const char* name) {
+    return DeviceOf(Inspect(CaseDirectory(name)).report, "cpu").value("why", "");
+  };
+  EXPECT_EQ(why(kGptq), "") << "asks for none";
+  EXPECT_EQ(why("ct_int8_channel_sym"), "x of 16 and 32 bits becomes int8");
+  EXPECT_THAT(why("ct_nvfp4_n50_k80"), HasSubstr("used as it is: only e4m3, e5m2 and int8"));
+}
+
 TEST(InspectTest, ExpertsAreOfferedWideActivationsOnly) {
   const json report = Inspect(CaseDirectory("gptoss_mxfp4_hf")).report;
   EXPECT_THAT(DeviceOf(report, "sm_80")["activations"].get<std::vector<std::string>>(),

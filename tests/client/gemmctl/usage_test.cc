@@ -3,8 +3,11 @@
 #include <vector>
 
 #include "client/gemmctl/execution_report.h"
+#include "client/gemmctl/request_fields.h"
+#include "client/gemmctl/token_counts.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/status.h"
 #include "tests/client/gemmctl/tool.h"
 
 namespace gemmd::gemmctl {
@@ -64,6 +67,54 @@ TEST(RegisterUsageTest, AnEmptyRangeIsNotTheWholeAxis) {
   EXPECT_EQ(Register({"m", "--rows", "0/2", "--row-parts", ""}).code, kUsage);
 }
 
+TEST(TokenCountsTest, OneParserForEveryCommand) {
+  const std::vector<Words> commands = {{"prewarm", "p"}, {"tune", "p"}, {"explain", "p", "m"}, {"bench", "p", "m"}};
+  for (const Words& command : commands) {
+    const auto with = [&command](const std::string& m) {
+      Words words = command;
+      words.insert(words.end(), {"--m", m});
+      return Without(words);
+    };
+    for (const char* good : {"1", "1-4", "4,1-2", "8,8,8"}) {
+      EXPECT_EQ(with(good).code, kNotRunning) << command[0] << " " << good << with(good).err;
+    }
+    for (const char* bad : {"", "x", "4-1", "1-", "-1", "1,,2", "1-2-3", "1.5", "99999999999999"}) {
+      const ToolRun run = with(bad);
+      EXPECT_EQ(run.code, kUsage) << command[0] << " " << bad;
+      EXPECT_THAT(run.err, HasSubstr("--m has '")) << command[0] << " " << bad;
+    }
+  }
+  EXPECT_THAT(Without({"tune", "p", "--m", "1-65"}).err, HasSubstr("--m '1-65' has more than 64 numbers"));
+  EXPECT_EQ(Without({"prewarm", "p", "--m", "1-100000000"}).code, kNotRunning) << "ranges stay ranges";
+  EXPECT_EQ(Without({"explain", "p", "m", "--m", "0"}).code, kNotRunning);
+  EXPECT_EQ(Without({"tune", "p", "--m", "0"}).code, kUsage);
+}
+
+TEST(BenchUsageTest, IsCheckedBeforeAnythingIsLoaded) {
+  for (const Words& bad : std::vector<Words>{{"--depth", "0"}, {"--depth", "1,x"}, {"--dtype", "f8"}, {"--seconds", "nan"}}) {
+    Words words = {"bench", "p", "m"};
+    words.insert(words.end(), bad.begin(), bad.end());
+    EXPECT_EQ(Without(words).code, kUsage) << bad[0] << " " << bad[1];
+  }
+}
+
+TEST(TokenCountsTest, EachNumberOnceAscending) {
+  const auto parsed = Arguments::Parse({{"m", 0, "LIST", "", ""}}, {"--m", "16,1-3,2,3-4,16"});
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_THAT(*TokenCounts(*parsed, "m", {}), testing::ElementsAre(1, 2, 3, 4, 16));
+  EXPECT_THAT(*TokenRanges(*parsed, "m", {}), testing::ElementsAre(TokenRange{1, 4}, TokenRange{16, 16}));
+  EXPECT_THAT(*TokenCounts(*parsed, "m", {.most_counts = 5}), testing::SizeIs(5));
+  EXPECT_EQ(TokenCounts(*parsed, "m", {.most_counts = 4}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CacheUsageTest, AKeyIsNamedByItsOption) {
+  const ToolRun run = Without({"cache", "purge", "--key", "XYZ"});
+  EXPECT_EQ(run.code, kUsage);
+  EXPECT_THAT(run.err, HasSubstr("--key 'XYZ' is no beginning of a key"));
+  EXPECT_EQ(Without({"cache", "list", "--key", std::string(65, 'a')}).code, kUsage);
+  EXPECT_EQ(Without({"cache", "list", "--key", std::string(64, 'a')}).code, kNotRunning);
+}
+
 TEST(CacheUsageTest, EveryActionTakesItsOwnOptionsOnly) {
   for (const Words& bad : std::vector<Words>{{"purge", "--all", "--arch", "sm_90a"},
                                              {"purge", "--all", "--key", "ab"},
@@ -109,6 +160,22 @@ TEST(NumericsTest, TheIdOfNoKernelIsExplained) {
   EXPECT_THAT(run.err, HasSubstr("the device or the layer has no kernels"));
   EXPECT_THAT(Without({"run", "p", "m", "--random", "1", "--numerics", "xyz"}).err,
               HasSubstr("no id of 16 hexadecimal digits"));
+}
+
+TEST(RequestFieldsTest, AreNamedByTheirOptions) {
+  const auto said = [](const char* message, const char* reason = "OUT_OF_RANGE") {
+    return MessageForOptions(Error(absl::StatusCode::kInvalidArgument, reason, message));
+  };
+  EXPECT_EQ(said("slice.rows.rank.rank is 5, must be below size 4"), "the rank of --rows is 5, must be below size 4");
+  EXPECT_EQ(said("slice.tensor.rank.size is 0, must be 1 or more"), "the size of --tp is 0, must be 1 or more");
+  EXPECT_EQ(said("the length of name is 257, must be at most 256 bytes"),
+            "the length of --name is 257, must be at most 256 bytes");
+  EXPECT_EQ(said("the number of modules is 65, must be at most 64"), "the number of --modules is 65, must be at most 64");
+  EXPECT_EQ(said("the length of checkpoint.path is 5000, must be at most 4096 bytes"),
+            "the length of the checkpoint's folder is 5000, must be at most 4096 bytes");
+  EXPECT_EQ(said("shapes[3].n is 0, must be at least 1"), "--manifest: shapes[3].n is 0, must be at least 1");
+  EXPECT_EQ(said("name_prefix is 7, must be 8"), "name_prefix is 7, must be 8") << "another field";
+  EXPECT_EQ(said("name is taken", "LAYER_CONFLICT"), "name is taken") << "no field of a request";
 }
 
 TEST(ManualTest, SaysWhatTimeoutDoesNotLimitAndWhatCtrlCGives) {

@@ -23,8 +23,7 @@ std::vector<std::string> WithLayer(const std::vector<std::string>& names) {
   return out;
 }
 
-absl::StatusOr<std::vector<PlannedModule>> Plan(const std::string& name,
-                                                const ModelSelection& selection) {
+absl::StatusOr<ModelPlan> Plan(const std::string& name, const ModelSelection& selection) {
   const auto checkpoint = Checkpoint::Open(CaseDirectory(name));
   if (!checkpoint.ok()) return checkpoint.status();
   return PlanModel(**checkpoint, selection);
@@ -36,7 +35,7 @@ std::map<std::string, PlannedModule> PlanByName(const std::string& name,
   const auto planned = Plan(name, selection);
   EXPECT_TRUE(planned.ok()) << planned.status();
   if (!planned.ok()) return plan;
-  for (const PlannedModule& module : *planned) plan[module.module] = module;
+  for (const PlannedModule& module : planned->modules) plan[module.module] = module;
   return plan;
 }
 
@@ -96,6 +95,15 @@ TEST(PlanModelTest, ChoosesByPatternAndName) {
 }
 
 // Only its scale says that a module of 8-bit weights is quantized. Without it, it fails; it does not go missing.
+TEST(PlanModelTest, NamesPatternsThatLeaveNothingOut) {
+  const auto plan = Plan("modelopt_fp8_llama", {.modules = {"*mlp*"}, .exclude = {"*up_proj", "*o_proj", "lm_hed"}});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(plan->unmatched_exclude, ElementsAre("*o_proj", "lm_hed")) << "o_proj is there, and not chosen";
+  const auto fused = Plan("modelopt_fp8_llama", {.exclude = {"*.up_proj"}, .fuse = true});
+  ASSERT_TRUE(fused.ok()) << fused.status();
+  EXPECT_THAT(fused->unmatched_exclude, ElementsAre("*.up_proj"));
+}
+
 TEST(PlanModelTest, HasModulesWhoseScalesAreMissing) {
   for (const char* name : {"modelopt_fp8_llama", "modelopt_nvfp4_odd", "encoded_fp8_experts_tensor"}) {
     EditableCheckpoint damaged(name);
@@ -109,8 +117,8 @@ TEST(PlanModelTest, HasModulesWhoseScalesAreMissing) {
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
     const auto plan = PlanModel(**checkpoint, {});
     ASSERT_TRUE(plan.ok()) << plan.status();
-    EXPECT_EQ(plan->size(), PlanByName(name, {}).size()) << name;
-    EXPECT_EQ(ReasonOf((*checkpoint)->ReadLayer(plan->front().module).status()), "BAD_CHECKPOINT");
+    EXPECT_EQ(plan->modules.size(), PlanByName(name, {}).size()) << name;
+    EXPECT_EQ(ReasonOf((*checkpoint)->ReadLayer(plan->modules.front().module).status()), "BAD_CHECKPOINT");
   }
 }
 

@@ -111,6 +111,7 @@ TEST_P(CpuQuantizeTest, GivesTheBitsOfCodesAndScalesInTheRequest) {
       Run(layer, codes, is_static ? nullptr : &scales, expected, batch_invariant);
       const CallReport report = Run(layer, x, nullptr, got, batch_invariant);
       EXPECT_EQ(report.activation_used, kind.activation);
+      EXPECT_EQ(device_->Explain(*layer, kRows)->choice.activation_used, report.activation_used);
       EXPECT_EQ(report.reason, "");
       for (int64_t row = 0; row < kRows; ++row) {
         for (int64_t n = 0; n < 21; ++n) {

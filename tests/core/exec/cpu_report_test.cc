@@ -95,5 +95,14 @@ TEST_P(CpuReportTest, SaysWhyWiderActivationsAreUsedAsTheyAre) {
   }
 }
 
+TEST_P(CpuReportTest, AnExplanationPromisesWhatARequestOfWideActivationsGets) {
+  const auto layer = device_->LoadLayer(LayerWith(GetParam())).value();
+  const auto explained = device_->Explain(*layer, 3);
+  ASSERT_TRUE(explained.ok()) << explained.status();
+  EXPECT_FALSE(explained->choice.activation_used.present()) << "as it is";
+  EXPECT_NE(explained->choice.reason.find(GetParam().zero_points ? "zero points" : "its own way"), std::string::npos)
+      << explained->choice.reason;
+}
+
 }  // namespace
 }  // namespace gemmd

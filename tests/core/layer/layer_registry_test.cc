@@ -151,6 +151,7 @@ TEST_F(LayerRegistryTest, AReleasedLayerGoesWithItsLastHolder) {
   auto in_flight = registry.Find(2, id).value();
   ASSERT_TRUE(registry.Release(1, id).ok());
   EXPECT_EQ(ReasonOf(registry.Find(1, id).status()), "NOT_OWNER");
+  EXPECT_TRUE(registry.Release(1, id).ok()) << "a repeated call, while another session holds the layer";
   EXPECT_TRUE(registry.Find(2, id).ok());
   ASSERT_TRUE(registry.Release(2, id).ok());
   EXPECT_EQ(ReasonOf(registry.Find(2, id).status()), "LAYER_NOT_FOUND");

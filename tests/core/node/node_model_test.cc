@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/exec/cpu_device.h"
+#include "core/model_registration.h"
 #include "tests/core/checkpoint/test_checkpoint.h"
 #include "tests/core/node/node_fixture.h"
 
@@ -150,11 +151,26 @@ TEST_F(NodeModelTest, FailsWholeAndSaysWhatFailed) {
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ReasonOf(result.status()), "BAD_CHECKPOINT");
   EXPECT_THAT(std::string(result.status().message()),
-              HasSubstr("1 of 7 modules cannot be registered: model.layers.0.mlp.up_proj: "));
+              HasSubstr("1 of 7 modules cannot be registered"));
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr(": model.layers.0.mlp.up_proj: "));
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("weight_scale"));
   const std::vector<LayerInfo> left = node->ListLayers(*session);
   ASSERT_EQ(left.size(), 1u);
   EXPECT_EQ(left[0].layer_id, held.Wait()->layer_id);
+}
+
+TEST_F(NodeModelTest, SaysHowManyWereNotTried) {
+  ModelPlan plan;
+  for (const char* module : {"model.layers.0.mlp.down_proj", "no.such", "a.third", "a.fourth"}) {
+    plan.modules.push_back({module, {}, 0});
+  }
+  Outcome<ModelResult> outcome;
+  std::make_shared<ModelRegistration>(
+      *node, session, Of(Damaged()), plan, /*window=*/1, nullptr,
+      [&](absl::StatusOr<ModelResult> result) { outcome.Set(std::move(result)); })
+      ->Start();
+  EXPECT_THAT(std::string(outcome.Wait().status().message()),
+              HasSubstr("1 of 4 modules cannot be registered, 2 were not tried: no.such: "));
 }
 
 TEST_F(NodeModelTest, KeepsGoingWhereAsked) {

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "core/exec/tune_call.h"
+#include "core/prewarm.h"
 #include "core/tune.h"
 #include "tests/core/node/node_fixture.h"
 
@@ -116,6 +117,13 @@ TEST_F(NodeTuneTest, LayersAreDistinct) {
   const auto layers = ResolveTune(job, *node, {}, [] { return false; });
   ASSERT_TRUE(layers.ok()) << layers.status();
   EXPECT_EQ(layers->size(), 2u);
+  PrewarmJob prewarm;
+  prewarm.architectures = {"sm_90a"};
+  prewarm.layers.assign(64, {testing::Int4Spec(), {1, kN, kK}});
+  const auto plan = ResolvePrewarm(prewarm, *node, {}, [] { return false; });
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->layers.size(), 1u);
+  EXPECT_EQ(plan->named, 64);
 }
 
 }  // namespace

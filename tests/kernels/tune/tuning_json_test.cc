@@ -66,15 +66,21 @@ TEST(TuningJsonTest, BoundsAreKept) {
     return changed;
   };
   EXPECT_THAT(ReasonFor(with("/schema", 2)), HasSubstr("schema is 2, expected 1"));
-  EXPECT_THAT(ReasonFor(with("/entries/0/points/0/m", 0)), HasSubstr("'m' is 0"));
-  EXPECT_THAT(ReasonFor(with("/entries/0/points/0/m", -3)), HasSubstr("'m'"));
-  EXPECT_THAT(ReasonFor(with("/entries/0/points/0/m", 64)), HasSubstr("not ascending"));
-  EXPECT_THAT(ReasonFor(with("/entries/0/points/0/ns", -1.5)), HasSubstr("'ns' is -1.5"));
-  EXPECT_THAT(ReasonFor(with("/entries/0/points/0/ns", 1e300)), HasSubstr("'ns'"));
-  EXPECT_THAT(ReasonFor(with("/entries/0/points/0/samples", 0)), HasSubstr("'samples' is 0"));
+  EXPECT_THAT(ReasonFor(with("/entries/0/points/0/m", 0)), HasSubstr("entries[0].points[0].m is 0, expected a whole number from 1"));
+  EXPECT_THAT(ReasonFor(with("/entries/0/points/0/m", -3)), HasSubstr("points[0].m is -3"));
+  EXPECT_THAT(ReasonFor(with("/entries/0/points/0/m", 64)), HasSubstr("points[1].m is 64, expected more than 64"));
+  EXPECT_THAT(ReasonFor(with("/entries/0/points/0/ns", -1.5)), HasSubstr("points[0].ns is -1.5, expected a number from 0"));
+  EXPECT_THAT(ReasonFor(with("/entries/0/points/0/ns", 1e300)), HasSubstr("points[0].ns is 1e+300"));
+  EXPECT_THAT(ReasonFor(with("/entries/0/points/0/samples", 0)), HasSubstr("points[0].samples is 0"));
   EXPECT_THAT(ReasonFor(with("/entries/0/points/0/samples", uint64_t{1} << 40)),
-              HasSubstr("'samples'"));
-  EXPECT_THAT(ReasonFor(with("/entries/0/layer/n", 0)), HasSubstr("'n' is 0"));
+              HasSubstr("points[0].samples is 1099511627776"));
+  EXPECT_THAT(ReasonFor(with("/entries/0/layer/n", 0)), HasSubstr("entries[0].layer.n is 0"));
+  EXPECT_THAT(ReasonFor(with("/entries/1/layer/spec", 7)), HasSubstr("entries[1].layer.spec is 7, expected text"));
+  EXPECT_THAT(ReasonFor(with("/entries/1/layer", "no such layer, and a text that is too long to be shown")),
+              HasSubstr("entries[1].layer is \"no such layer, and a text that is too l..., expected an object"));
+  Json without = whole;
+  without["entries"][1]["conditions"].erase("date");
+  EXPECT_THAT(ReasonFor(without), HasSubstr("entries[1].conditions.date is missing, expected text"));
 }
 
 TEST(TuningJsonTest, WhatIsNoTableIsDamaged) {

@@ -9,6 +9,7 @@
 #include "kernels/layer_tuner.h"
 #include "kernels/loaded_kernels.h"
 #include "kernels/numerics.h"
+#include "kernels/select/sm90_config.h"
 #include "kernels/specialiser.h"
 
 namespace gemmd {
@@ -33,18 +34,33 @@ class GpuKernels::Impl {
                       .serves_meanwhile = options.serves_meanwhile,
                       .observer = std::move(options.observer)}) {}
 
+  WeightPacking PackingOf(const QuantSpec& spec, const LayerShape& shape,
+                          const WeightTensors& tensors) const {
+    const absl::Status supported = SupportsSm90(spec, shape, architecture_);
+    if (!supported.ok()) return {std::string(supported.message()), {}};
+    absl::StatusOr<PackedScales> scales = PackScales(spec, shape, tensors);
+    if (!scales.ok()) return {std::string(scales.status().message()), {}};
+    return {"", *std::move(scales)};
+  }
+
   absl::StatusOr<std::unique_ptr<LayerKernels>> PlanLayer(const QuantSpec& spec,
                                                           const LayerShape& shape,
+                                                          const std::string& why_not_packed,
                                                           absl::Time deadline) {
-    GEMMD_ASSIGN_OR_RETURN(LayerPrograms programs, ProgramsOf(spec, shape, architecture_,
-                                                              MeasurementsOf(spec, shape)));
+    GEMMD_ASSIGN_OR_RETURN(
+        LayerPrograms programs,
+        why_not_packed.empty()
+            ? ProgramsOf(spec, shape, architecture_, MeasurementsOf(spec, shape))
+            : GenericProgramsOf(spec, shape, architecture_, why_not_packed));
     StartCompiling(programs);
     const SelfTestSubject subject{.spec = spec, .shape = shape};
+    SelfTestSubject generic = subject;
+    generic.has_packed_codes = programs.codes != CodeOrder::kRows;
     LayerPlan plan;
     if (programs.dense.has_value()) {
-      GEMMD_ASSIGN_OR_RETURN(plan.dense, LoadGeneric(*programs.dense, subject, deadline));
+      GEMMD_ASSIGN_OR_RETURN(plan.dense, LoadGeneric(*programs.dense, generic, deadline));
     }
-    GEMMD_ASSIGN_OR_RETURN(plan.indexed, LoadGeneric(programs.indexed, subject, deadline));
+    GEMMD_ASSIGN_OR_RETURN(plan.indexed, LoadGeneric(programs.indexed, generic, deadline));
     plan.packed_takes_group_scales = programs.packed_takes_group_scales;
     plan.why_not_packed = programs.why_not_packed;
     plan.why_not_quantized = programs.why_not_quantized;
@@ -117,6 +133,7 @@ class GpuKernels::Impl {
     if (programs.dense.has_value()) sources.push_back(programs.dense->source);
     sources.push_back(programs.indexed.source);
     for (const QuantizeProgram& quantize : programs.quantize) sources.push_back(quantize.source);
+    if (programs.codes != CodeOrder::kRows) sources.push_back(PackSource(architecture_));
     for (const PackedProgram& packed : programs.packed) {
       if (!serves_meanwhile_) sources.push_back(packed.program.source);
     }
@@ -199,8 +216,18 @@ GpuKernels::~GpuKernels() = default;
 
 absl::StatusOr<std::unique_ptr<LayerKernels>> GpuKernels::PlanLayer(const QuantSpec& spec,
                                                                     const LayerShape& shape,
+                                                                    const std::string& why_not_packed,
                                                                     absl::Time deadline) {
-  return impl_->PlanLayer(spec, shape, deadline);
+  return impl_->PlanLayer(spec, shape, why_not_packed, deadline);
+}
+
+WeightPacking GpuKernels::PackingOf(const QuantSpec& spec, const LayerShape& shape,
+                                    const WeightTensors& tensors) const {
+  return impl_->PackingOf(spec, shape, tensors);
+}
+
+absl::StatusOr<CUkernel> GpuKernels::LoadPackKernel(absl::Time deadline) {
+  return impl_->Load(PackSource(impl_->architecture()), deadline);
 }
 
 absl::StatusOr<MoeKernels> GpuKernels::LoadMoeKernels(absl::Time deadline) {

@@ -2,7 +2,8 @@
 //         side of their arguments: kernels/weight_args.h; launching: kernels/launch/.
 //           auto cache = OpenKernelCache(directory);                     // one per node
 //           GpuKernels kernels(driver, {.context = context, ...});       // one per GPU
-//           auto layer = kernels.PlanLayer(spec, shape, deadline);       // when a layer is loaded:
+//           auto packing = kernels.PackingOf(spec, shape, tensors);      // when a layer is loaded:
+//           auto layer = kernels.PlanLayer(spec, shape, packing.why_not, deadline);
 //           (*layer)->Specialise();                                      //   the generic kernels serve
 //           auto plan = (*layer)->plan();                                // a request
 //           LaunchDense(driver, plan->DenseKernelFor(request), args, stream);
@@ -28,6 +29,7 @@
 #include "kernels/launch/gemm_launch.h"
 #include "kernels/launch/layer_plan.h"
 #include "kernels/launch/moe_launch.h"
+#include "kernels/launch/pack_launch.h"
 #include "kernels/launch/quantize_launch.h"
 #include "kernels/layer_kernels.h"
 #include "kernels/pack/pack_weights.h"
@@ -60,6 +62,12 @@ struct GpuKernelsOptions {
   uint64_t l2_bytes = 0;
 };
 
+// Whether a layer's weights are packed on a GPU, and what the host packs of them.
+struct WeightPacking {
+  std::string why_not;  // empty: they are packed
+  PackedScales scales;
+};
+
 class GpuKernels {
  public:
   // `driver` outlives the object.
@@ -68,10 +76,17 @@ class GpuKernels {
   GpuKernels(const GpuKernels&) = delete;
   GpuKernels& operator=(const GpuKernels&) = delete;
 
+  // Looks at the weights: infinite ones, for example, stay as they are.
+  WeightPacking PackingOf(const QuantSpec& spec, const LayerShape& shape,
+                          const WeightTensors& tensors) const;
   // Compiles the layer's generic kernels where they are not cached, and loads them: seconds.
+  // `why_not_packed`: WeightPacking::why_not.
   absl::StatusOr<std::unique_ptr<LayerKernels>> PlanLayer(const QuantSpec& spec,
                                                           const LayerShape& shape,
+                                                          const std::string& why_not_packed,
                                                           absl::Time deadline);
+  // What packs the codes of layers whose plans have packed kernels (LaunchPack).
+  absl::StatusOr<CUkernel> LoadPackKernel(absl::Time deadline);
   // The kernels around the GEMMs of a mixture-of-experts request.
   absl::StatusOr<MoeKernels> LoadMoeKernels(absl::Time deadline);
 

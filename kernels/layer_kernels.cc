@@ -37,19 +37,6 @@ void LayerKernels::SetPlan(LayerPlan plan) {
 
 void LayerKernels::Specialise() { specialiser_->Start(this); }
 
-void LayerKernels::KeepGeneric(const std::string& why) {
-  specialiser_->Remove(this);
-  LayerPlan plan = *this->plan();
-  plan.packed.clear();
-  plan.invariant.clear();
-  plan.why_not_packed = why;
-  if (!plan.quantizers.empty()) {
-    plan.quantizers.clear();
-    plan.why_not_quantized = "the generic kernel serves the layer: " + why;
-  }
-  SetPlan(std::move(plan));
-}
-
 void LayerKernels::Note(const DenseRequest& request) {
   const auto type = static_cast<uint32_t>(request.x_type);
   const uint32_t bit = uint32_t{1} << (2 * type + (request.batch_invariant ? 1 : 0));

@@ -51,8 +51,6 @@ class LayerKernels {
   // Begins: specialised kernels that are compiled already serve when it returns, others follow. The
   // GPU's context is current.
   void Specialise();
-  // Instead: no specialised kernel can serve this layer.
-  void KeepGeneric(const std::string& why);
 
   // A request came. Kernels for its x are compiled from now on, for a batch-invariant one just the one that
   // such requests may have; those for the x that was guessed before the layer's first request are not.

@@ -17,9 +17,9 @@
 namespace gemmd {
 namespace {
 
-absl::StatusOr<GemmProgram> GenericProgram(const QuantSpec& spec, RowMapping mapping,
+absl::StatusOr<GemmProgram> GenericProgram(const QuantSpec& spec, RowMapping mapping, CodeOrder codes,
                                            const std::string& architecture) {
-  const GemmConfig config = ChooseConfig(spec, mapping);
+  const GemmConfig config = ChooseConfig(spec, mapping, codes);
   GEMMD_RETURN_IF_ERROR(Supports(config, architecture));
   GemmProgram program;
   program.source = {RenderProgram(config), KernelNameExpression(config), architecture,
@@ -63,6 +63,19 @@ GemmProgram Sm90Program(const Sm90Choice& choice, const std::string& architectur
 
 namespace {
 
+absl::StatusOr<LayerPrograms> GenericPrograms(const QuantSpec& spec, const LayerShape& shape,
+                                              CodeOrder codes, const std::string& architecture) {
+  LayerPrograms programs;
+  programs.codes = codes;
+  if (shape.experts == 1) {
+    GEMMD_ASSIGN_OR_RETURN(programs.dense,
+                           GenericProgram(spec, RowMapping::kDense, codes, architecture));
+  }
+  GEMMD_ASSIGN_OR_RETURN(programs.indexed,
+                         GenericProgram(spec, RowMapping::kIndexed, codes, architecture));
+  return programs;
+}
+
 // One kernel for each range of M, with what `explain` shows of the choice.
 void AddTuned(const QuantSpec& spec, const LayerShape& shape, ElementType x_type,
               const std::string& architecture, const Measurements& measurements,
@@ -82,11 +95,6 @@ void AddTuned(const QuantSpec& spec, const LayerShape& shape, ElementType x_type
 
 void AddSm90(const QuantSpec& spec, const LayerShape& shape, const std::string& architecture,
              const Measurements& measurements, LayerPrograms& programs) {
-  const absl::Status supported = SupportsSm90(spec, shape, architecture);
-  if (!supported.ok()) {
-    programs.why_not_packed = std::string(supported.message());
-    return;
-  }
   programs.packed_takes_group_scales = Sm90TakesXScales(spec, shape);
   for (const ElementType x_type : Sm90XTypes(spec)) {
     AddTuned(spec, shape, x_type, architecture, measurements, programs.packed);
@@ -156,6 +164,15 @@ bool Has(const std::vector<jit::KernelSource>& sources, const jit::KernelSource&
   });
 }
 
+void AddNew(const jit::KernelSource& source, std::vector<jit::KernelSource>& sources) {
+  if (!Has(sources, source)) sources.push_back(source);
+}
+
+void AddGeneric(const LayerPrograms& programs, std::vector<jit::KernelSource>& sources) {
+  if (programs.dense.has_value()) AddNew(programs.dense->source, sources);
+  AddNew(programs.indexed.source, sources);
+}
+
 QuantSpec CommonSpec(const NumberFormat& weight, const NumberFormat& scale,
                      ZeroPointKind zero_point = ZeroPointKind::kNone,
                      SecondaryScaleKind secondary_scale = SecondaryScaleKind::kNone) {
@@ -183,6 +200,17 @@ std::vector<QuantSpec> CommonSpecs() {
 
 }  // namespace
 
+absl::StatusOr<LayerPrograms> GenericProgramsOf(const QuantSpec& spec, const LayerShape& shape,
+                                                const std::string& architecture,
+                                                const std::string& why_not_packed) {
+  GEMMD_RETURN_IF_ERROR(SupportsShape(shape));
+  GEMMD_ASSIGN_OR_RETURN(LayerPrograms programs,
+                         GenericPrograms(spec, shape, CodeOrder::kRows, architecture));
+  programs.why_not_packed = why_not_packed;
+  AddQuantize(spec, shape, architecture, programs);
+  return programs;
+}
+
 absl::StatusOr<LayerPrograms> ProgramsOf(const QuantSpec& spec, const LayerShape& shape,
                                          const std::string& architecture) {
   return ProgramsOf(spec, shape, architecture, {});
@@ -191,13 +219,13 @@ absl::StatusOr<LayerPrograms> ProgramsOf(const QuantSpec& spec, const LayerShape
 absl::StatusOr<LayerPrograms> ProgramsOf(const QuantSpec& spec, const LayerShape& shape,
                                          const std::string& architecture,
                                          const Measurements& measurements) {
-  GEMMD_RETURN_IF_ERROR(SupportsShape(shape));
-  LayerPrograms programs;
-  if (shape.experts == 1) {
-    GEMMD_ASSIGN_OR_RETURN(programs.dense, GenericProgram(spec, RowMapping::kDense, architecture));
+  const absl::Status supported = SupportsSm90(spec, shape, architecture);
+  if (!supported.ok()) {
+    return GenericProgramsOf(spec, shape, architecture, std::string(supported.message()));
   }
-  GEMMD_ASSIGN_OR_RETURN(programs.indexed,
-                         GenericProgram(spec, RowMapping::kIndexed, architecture));
+  GEMMD_RETURN_IF_ERROR(SupportsShape(shape));
+  const CodeOrder codes = PackedOrderFor(Sm90PackingOf(spec, shape).operand);
+  GEMMD_ASSIGN_OR_RETURN(LayerPrograms programs, GenericPrograms(spec, shape, codes, architecture));
   AddSm90(spec, shape, architecture, measurements, programs);
   AddQuantize(spec, shape, architecture, programs);
   return programs;
@@ -209,11 +237,17 @@ absl::StatusOr<std::vector<jit::KernelSource>> LayerSources(const QuantSpec& spe
                                                             const std::vector<RowRange>& rows) {
   GEMMD_ASSIGN_OR_RETURN(LayerPrograms programs, ProgramsOf(spec, shape, architecture));
   std::vector<jit::KernelSource> sources;
-  if (programs.dense.has_value()) sources.push_back(std::move(programs.dense->source));
-  sources.push_back(std::move(programs.indexed.source));
+  AddGeneric(programs, sources);
+  const bool is_packed = programs.codes != CodeOrder::kRows;
+  if (is_packed && Sm90MayNotFit(spec)) {
+    GEMMD_ASSIGN_OR_RETURN(const LayerPrograms unpacked,
+                           GenericProgramsOf(spec, shape, architecture, "its weights do not fit"));
+    AddGeneric(unpacked, sources);
+  }
   for (QuantizeProgram& quantize : programs.quantize) {
     sources.push_back(std::move(quantize.source));
   }
+  if (is_packed) sources.push_back(PackSource(architecture));
   int64_t first = 1;
   for (size_t i = 0; i < programs.packed.size(); ++i) {
     PackedProgram& packed = programs.packed[i];
@@ -222,8 +256,8 @@ absl::StatusOr<std::vector<jit::KernelSource>> LayerSources(const QuantSpec& spe
       sources.push_back(std::move(packed.program.source));
     first = packed.largest_m + 1;
   }
-  for (PackedProgram& invariant : programs.invariant) {  // for requests of any number of rows
-    if (!Has(sources, invariant.program.source)) sources.push_back(std::move(invariant.program.source));
+  for (const PackedProgram& invariant : programs.invariant) {  // for requests of any number of rows
+    AddNew(invariant.program.source, sources);
   }
   return sources;
 }
@@ -241,15 +275,24 @@ std::vector<jit::KernelSource> MoeSources(const std::string& architecture) {
   return sources;
 }
 
+jit::KernelSource PackSource(const std::string& architecture) {
+  return {"#include \"kernels/device/pack_codes.cuh\"\n", "gemmd::device::PackCodes", architecture,
+          "pack_codes"};
+}
+
 std::vector<jit::KernelSource> CommonSources(const std::string& architecture) {
   std::vector<jit::KernelSource> sources;
   for (const QuantSpec& spec : CommonSpecs()) {
-    for (const RowMapping mapping : {RowMapping::kDense, RowMapping::kIndexed}) {
-      absl::StatusOr<GemmProgram> program = GenericProgram(spec, mapping, architecture);
-      if (program.ok()) sources.push_back(std::move(program->source));
+    for (const int64_t experts : {1, 8}) {  // packed and not, where a kernel packs
+      const absl::StatusOr<LayerPrograms> programs =
+          ProgramsOf(spec, {experts, 64, 64}, architecture);
+      if (programs.ok()) AddGeneric(*programs, sources);
     }
   }
   if (sources.empty()) return sources;  // an architecture without kernels
+  if (SupportsSm90(CommonSpecs().front(), {1, 64, 64}, architecture).ok()) {
+    sources.push_back(PackSource(architecture));
+  }
   for (jit::KernelSource& source : MoeSources(architecture)) sources.push_back(std::move(source));
   return sources;
 }

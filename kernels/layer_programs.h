@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/contract/code_order.h"
 #include "kernels/contract/quant_spec.h"
 #include "kernels/jit/compiler.h"
 #include "kernels/launch/layer_plan.h"
@@ -41,6 +42,7 @@ struct QuantizeProgram {
 };
 
 struct LayerPrograms {
+  CodeOrder codes = CodeOrder::kRows;  // as all kernels of the layer read them
   std::optional<GemmProgram> dense;  // the generic kernels; absent with several experts
   GemmProgram indexed;
   std::vector<PackedProgram> packed;  // ascending in M within an x_type
@@ -58,6 +60,11 @@ absl::StatusOr<LayerPrograms> ProgramsOf(const QuantSpec& spec, const LayerShape
 absl::StatusOr<LayerPrograms> ProgramsOf(const QuantSpec& spec, const LayerShape& shape,
                                          const std::string& architecture);
 
+// For a layer whose weights cannot be packed: the generic kernels only.
+absl::StatusOr<LayerPrograms> GenericProgramsOf(const QuantSpec& spec, const LayerShape& shape,
+                                                const std::string& architecture,
+                                                const std::string& why_not_packed);
+
 GemmProgram Sm90Program(const Sm90Choice& choice, const std::string& architecture);
 
 // What is compiled for a layer that gets requests of these numbers of rows; no range: of any number.
@@ -70,8 +77,11 @@ absl::StatusOr<std::vector<jit::KernelSource>> LayerSources(const QuantSpec& spe
 // The kernels around the GEMMs of a mixture-of-experts request.
 std::vector<jit::KernelSource> MoeSources(const std::string& architecture);
 
-// The generic kernels of the formats that checkpoints mostly have, and MoeSources: with them compiled,
-// most layers are served at once.
+// Packs the codes of every layer that has packed kernels.
+jit::KernelSource PackSource(const std::string& architecture);
+
+// The generic kernels of the formats that checkpoints mostly have, and those around them: with them
+// compiled, most layers are served at once.
 std::vector<jit::KernelSource> CommonSources(const std::string& architecture);
 
 }  // namespace gemmd

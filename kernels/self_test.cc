@@ -96,7 +96,7 @@ Places LayOut(const SelfTestProblem& problem, const Variant& variant,
   Places places;
   places.x_row_stride = problem.shape.k + gap;
   places.y_row_stride = problem.shape.n + gap;
-  places.codes = Put(problem.codes, image);
+  if (problem.packed.units.empty()) places.codes = Put(problem.codes, image);
   places.scales = Put(problem.scales, image);
   places.zero_points = Put(problem.zero_points, image);
   places.secondary_scales = Put(problem.secondary_scales, image);

@@ -131,7 +131,7 @@ QuantSpec SmallSpec(const SelfTestSubject& subject) {
 
 LayerShape SmallShape(const GemmKernel& kernel, const SelfTestSubject& subject) {
   const bool is_indexed = kernel.row_mapping == RowMapping::kIndexed;
-  return {is_indexed ? 2 : 1, kernel.block_n + kPartOfTile,
+  return {is_indexed && !subject.has_packed_codes ? 2 : 1, kernel.block_n + kPartOfTile,
           std::min(subject.shape.k, kColumns * kernel.cluster)};
 }
 
@@ -362,7 +362,7 @@ absl::StatusOr<SelfTestProblem> MakeSelfTestProblem(const GemmKernel& kernel,
   Maker maker(problem);
   maker.Make();
   if (kernel.row_mapping == RowMapping::kIndexed) maker.MakeSlots(kernel.block_m);
-  if (subject.is_packed) {
+  if (subject.is_packed || subject.has_packed_codes) {
     GEMMD_ASSIGN_OR_RETURN(problem.packed,
                            PackWeights(problem.spec, problem.shape,
                                        {problem.codes, problem.scales, problem.zero_points,

@@ -2,7 +2,8 @@
 //         rows of x, and their product. Everything is a small integer, exact in every format and in
 //         every order of the sum, so the kernel must compute every element exactly.
 // Shapes  A tile and a part of one along N, most of a tile along M; K long enough for the kernel's
-//         pipeline and cluster. Two experts for indexed kernels: slot s belongs to expert s % 2.
+//         pipeline and cluster. Two experts for indexed kernels, where codes are not packed: slot s belongs to expert
+//         s % 2.
 // How     Values repeat with periods of 17 along N and 13 along M, which no tile is a multiple of: a
 //         wrong index shows, and the host computes 17 * 13 products instead of thousands.
 // Errors  Internal SELF_TEST_IMPOSSIBLE: no small layer has the kernel's packing.
@@ -26,7 +27,8 @@ namespace gemmd {
 struct SelfTestSubject {
   QuantSpec spec;
   LayerShape shape;
-  bool is_packed = false;           // reads packed weights
+  bool is_packed = false;           // made for packed weights
+  bool has_packed_codes = false;    // the generic kernel, with codes of packed weights
   bool takes_group_scales = false;  // of x
   ElementType x_type = ElementType::kBFloat16;
 };

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status.h"
+#include "kernels/pack/pack_weights.h"
 #include "kernels/select/gemm_config.h"
 
 namespace gemmd {
@@ -23,6 +24,9 @@ WeightArgs MakeWeightArgs(const QuantSpec& spec, const LayerShape& shape, int64_
   args.bias = reinterpret_cast<const void*>(addresses.bias);
   args.packed = reinterpret_cast<const void*>(addresses.packed);
   args.channel_factor = reinterpret_cast<const float*>(addresses.channel_factor);
+  if (addresses.packed != 0) {
+    args.packed_scale_bytes = static_cast<int32_t>(PackArgsOf(spec, shape).scale_unit_bytes());
+  }
   args.row_words = spec.RowWords(shape.k);
   args.experts = static_cast<int32_t>(shape.experts);
   args.n = static_cast<int32_t>(shape.n);

@@ -97,11 +97,12 @@ class CudaDevice : public Device {
                      absl::StrCat("scale_columns ", tensor.scale_columns, " is beyond 2^31 - 1"));
       }
       const absl::Time deadline = absl::Now() + kCompileLimit;
-      GEMMD_ASSIGN_OR_RETURN(std::unique_ptr<LayerKernels> kernels,
-                             gpu_->kernels.PlanLayer(tensor.spec, tensor.shape, deadline));
-      GEMMD_ASSIGN_OR_RETURN(const MoeKernels moe_kernels, gpu_->kernels.LoadMoeKernels(deadline));
+      const WeightPacking packing =
+          gpu_->kernels.PackingOf(tensor.spec, tensor.shape,
+                                  {tensor.codes, tensor.scales, tensor.zero_points, tensor.secondary_scales});
+      GEMMD_ASSIGN_OR_RETURN(CudaLayerKernels kernels, KernelsOf(tensor, packing, deadline));
       GEMMD_ASSIGN_OR_RETURN(std::shared_ptr<CudaLayer> layer,
-                             CudaLayer::Upload(gpu_, tensor, std::move(kernels), moe_kernels));
+                             CudaLayer::Load(gpu_, tensor, packing.scales, std::move(kernels)));
       layer->kernels().Specialise();
       if (!serve_first_) layer->kernels().WaitUntilSettled(deadline);
       return layer;
@@ -179,6 +180,19 @@ class CudaDevice : public Device {
       gpu_->Remember(result.status());
     }
     return result;
+  }
+
+  absl::StatusOr<CudaLayerKernels> KernelsOf(const StandardTensor& tensor,
+                                             const WeightPacking& packing, absl::Time deadline) {
+    GpuKernels& gpu = gpu_->kernels;
+    CudaLayerKernels kernels;
+    GEMMD_ASSIGN_OR_RETURN(kernels.planned,
+                           gpu.PlanLayer(tensor.spec, tensor.shape, packing.why_not, deadline));
+    GEMMD_ASSIGN_OR_RETURN(kernels.moe, gpu.LoadMoeKernels(deadline));
+    if (packing.why_not.empty()) {
+      GEMMD_ASSIGN_OR_RETURN(kernels.pack, gpu.LoadPackKernel(deadline));
+    }
+    return kernels;
   }
 
   absl::Status WrongDevice(absl::string_view what) const {

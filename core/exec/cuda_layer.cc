@@ -1,5 +1,6 @@
 #include "core/exec/cuda_layer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/base/status.h"
@@ -9,32 +10,36 @@ namespace gemmd {
 namespace {
 
 constexpr uint64_t kPartAlignment = 256;
+constexpr int64_t kSliceBytes = int64_t{16} << 20;  // of codes that are packed at a time
 
 // Where each tensor lies in the layer's allocation.
 class Parts {
  public:
   struct Part {
-    absl::Span<const std::byte> bytes;
+    absl::Span<const std::byte> bytes;  // to be uploaded
     uint64_t offset;
   };
 
-  Parts(const StandardTensor& tensor, const PackedWeights& packed)
-      : parts_{Place(tensor.codes),
+  // `units_bytes`: of packed weights, which are made on the GPU and hold the codes; 0: they stay as they are.
+  Parts(const StandardTensor& tensor, const PackedScales& packed, uint64_t units_bytes)
+      : parts_{Place(units_bytes == 0 ? tensor.codes : absl::Span<const std::byte>()),
                Place(tensor.scales),
                Place(tensor.zero_points),
                Place(tensor.secondary_scales),
                Place(tensor.group_index),
                Place(tensor.bias),
                Place(tensor.activation_scale),
-               Place(packed.units),
-               Place(packed.channel_factor)} {}
+               Place(packed.channel_factor)},
+        units_offset_(end_),
+        units_bytes_(units_bytes) {}
 
-  uint64_t bytes() const { return end_; }
+  uint64_t bytes() const { return units_offset_ + units_bytes_; }
   const auto& all() const { return parts_; }
 
   LayerAddresses AddressesFrom(uintptr_t base) const {
-    return {AddressOf(0, base), AddressOf(1, base), AddressOf(2, base), AddressOf(3, base),
-            AddressOf(4, base), AddressOf(5, base), AddressOf(7, base), AddressOf(8, base)};
+    return {AddressOf(0, base), AddressOf(1, base), AddressOf(2, base),
+            AddressOf(3, base), AddressOf(4, base), AddressOf(5, base),
+            units_bytes_ == 0 ? 0 : base + units_offset_, AddressOf(7, base)};
   }
   uintptr_t ActivationScaleFrom(uintptr_t base) const { return AddressOf(6, base); }
 
@@ -49,28 +54,85 @@ class Parts {
   }
 
   uint64_t end_ = 0;  // before parts_: Place advances it
-  Part parts_[9];
+  Part parts_[8];
+  const uint64_t units_offset_;
+  const uint64_t units_bytes_;
 };
 
-absl::Status CopyParts(const CudaGpu& gpu, const Parts& parts, uintptr_t base) {
-  for (const Parts::Part& part : parts.all()) {
-    if (part.bytes.empty()) continue;
-    GEMMD_CUDA(gpu.driver, cuMemcpyHtoD, base + part.offset, part.bytes.data(), part.bytes.size());
+// Units of codes as they are, some at a time, and what the host packed of them.
+class Slices {
+ public:
+  Slices(const StandardTensor& tensor, const PackedScales& packed, const PackArgs& args)
+      : codes_(tensor.codes),
+        scales_(packed.units),
+        code_bytes_(PackedLayout::kUnitRows * args.row_words * 4),
+        scale_bytes_(args.ScaleBytes(1)),
+        units_(PackedLayout::Units(args.n)),
+        step_(std::clamp<int64_t>(kSliceBytes / code_bytes_, 1, units_)) {}
+
+  int64_t units() const { return units_; }
+  int64_t step() const { return step_; }
+  // Of memory for one slice: codes first, then scales.
+  uint64_t bytes() const { return scale_offset() + static_cast<uint64_t>(step_ * scale_bytes_); }
+  uint64_t scale_offset() const {
+    const auto bytes = static_cast<uint64_t>(step_ * code_bytes_);
+    return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
   }
-  // A copy from pageable memory may return before it is complete.
-  GEMMD_CUDA(gpu.driver, cuStreamSynchronize, nullptr);
+  // `step` units from `first` on, or what is left.
+  absl::Span<const std::byte> CodesAt(int64_t first) const { return At(codes_, code_bytes_, first); }
+  absl::Span<const std::byte> ScalesAt(int64_t first) const { return At(scales_, scale_bytes_, first); }
+
+ private:
+  absl::Span<const std::byte> At(absl::Span<const std::byte> bytes, int64_t unit_bytes,
+                                 int64_t first) const {
+    return bytes.subspan(static_cast<size_t>(first * unit_bytes),
+                         static_cast<size_t>(step_ * unit_bytes));
+  }
+
+  const absl::Span<const std::byte> codes_;
+  const absl::Span<const std::byte> scales_;
+  const int64_t code_bytes_;  // of a unit
+  const int64_t scale_bytes_;
+  const int64_t units_;
+  const int64_t step_;
+};
+
+// The copy of a slice waits until the one before is packed: they share the stream.
+absl::Status PackUnits(const CudaGpu& gpu, const StandardTensor& tensor, const PackedScales& packed,
+                       CUkernel kernel, uintptr_t units, Upload& upload) {
+  PackArgs args = PackArgsOf(tensor.spec, tensor.shape);
+  const Slices slices(tensor, packed, args);
+  GEMMD_ASSIGN_OR_RETURN(const uintptr_t codes, upload.Scratch(slices.bytes()));
+  const uintptr_t scales = codes + slices.scale_offset();
+  args.codes = reinterpret_cast<const uint32_t*>(codes);
+  args.scales = reinterpret_cast<const void*>(scales);
+  args.units = reinterpret_cast<void*>(units);
+  for (int64_t first = 0; first < slices.units(); first += slices.step()) {
+    GEMMD_RETURN_IF_ERROR(upload.Copy(codes, slices.CodesAt(first)));
+    GEMMD_RETURN_IF_ERROR(upload.Copy(scales, slices.ScalesAt(first)));
+    args.first_unit = first;
+    const int64_t count = std::min(slices.step(), slices.units() - first);
+    GEMMD_RETURN_IF_ERROR(LaunchPack(gpu.driver, kernel, args, count, upload.stream()));
+  }
   return absl::OkStatus();
 }
 
-// Empty when no kernel reads packed weights: the layer's format has none, or its weights do not fit.
-absl::StatusOr<PackedWeights> Pack(const StandardTensor& tensor, LayerKernels& kernels) {
-  if (kernels.plan()->packed.empty()) return PackedWeights();
-  absl::StatusOr<PackedWeights> packed =
-      PackWeights(tensor.spec, tensor.shape,
-                  {tensor.codes, tensor.scales, tensor.zero_points, tensor.secondary_scales});
-  if (ReasonOf(packed.status()) != "NO_KERNEL") return packed;
-  kernels.KeepGeneric(std::string(packed.status().message()));
-  return PackedWeights();
+absl::Status Fill(CudaGpu& gpu, const StandardTensor& tensor, const Parts& parts,
+                  const PackedScales& packed, CUkernel pack, uintptr_t base) {
+  GEMMD_ASSIGN_OR_RETURN(Upload upload, gpu.uploads.Begin());
+  for (const Parts::Part& part : parts.all()) {
+    GEMMD_RETURN_IF_ERROR(upload.Copy(base + part.offset, part.bytes));
+  }
+  if (pack != nullptr) {
+    GEMMD_RETURN_IF_ERROR(
+        PackUnits(gpu, tensor, packed, pack, parts.AddressesFrom(base).packed, upload));
+  }
+  return upload.Finish();
+}
+
+uint64_t UnitsBytes(const StandardTensor& tensor) {
+  const LayerShape& shape = tensor.shape;
+  return static_cast<uint64_t>(PackArgsOf(tensor.spec, shape).layout.Bytes(shape.n, shape.k));
 }
 
 }  // namespace
@@ -97,35 +159,34 @@ void CudaGpu::Remember(const absl::Status& status) {
   if (health_.ok()) health_ = status;
 }
 
-absl::StatusOr<std::shared_ptr<CudaLayer>> CudaLayer::Upload(std::shared_ptr<CudaGpu> gpu,
-                                                             const StandardTensor& tensor,
-                                                             std::unique_ptr<LayerKernels> kernels,
-                                                             MoeKernels moe_kernels) {
-  GEMMD_ASSIGN_OR_RETURN(const PackedWeights packed, Pack(tensor, *kernels));
-  const Parts parts(tensor, packed);
+absl::StatusOr<std::shared_ptr<CudaLayer>> CudaLayer::Load(std::shared_ptr<CudaGpu> gpu,
+                                                           const StandardTensor& tensor,
+                                                           const PackedScales& packed,
+                                                           CudaLayerKernels kernels) {
+  const Parts parts(tensor, packed, kernels.pack == nullptr ? 0 : UnitsBytes(tensor));
   GEMMD_ASSIGN_OR_RETURN(cuda::VmmAllocation memory,
                          cuda::VmmAllocation::Create(gpu->driver, gpu->ordinal, parts.bytes()));
-  GEMMD_RETURN_IF_ERROR(CopyParts(*gpu, parts, memory.address()));
-  return std::shared_ptr<CudaLayer>(new CudaLayer(
-      std::move(gpu), tensor, packed, std::move(kernels), moe_kernels, std::move(memory)));
+  const uintptr_t base = memory.address();
+  GEMMD_RETURN_IF_ERROR(Fill(*gpu, tensor, parts, packed, kernels.pack, base));
+  return std::shared_ptr<CudaLayer>(new CudaLayer(std::move(gpu), tensor, std::move(kernels),
+                                                  std::move(memory), parts.AddressesFrom(base),
+                                                  parts.ActivationScaleFrom(base)));
 }
 
 CudaLayer::CudaLayer(std::shared_ptr<CudaGpu> gpu, const StandardTensor& tensor,
-                     const PackedWeights& packed, std::unique_ptr<LayerKernels> kernels,
-                     MoeKernels moe_kernels, cuda::VmmAllocation memory)
+                     CudaLayerKernels kernels, cuda::VmmAllocation memory,
+                     const LayerAddresses& addresses, uintptr_t activation_scale)
     : gpu_(std::move(gpu)),
       spec_(tensor.spec),
       shape_(tensor.shape),
       gate_up_interleaved_(tensor.gate_up_interleaved),
       has_encoding_(tensor.encoding.present()),
       has_activation_zero_point_(!tensor.activation_zero_point.empty()),
-      kernels_(std::move(kernels)),
-      moe_kernels_(moe_kernels),
-      memory_(std::move(memory)) {
-  const Parts parts(tensor, packed);
-  weights_ =
-      MakeWeightArgs(spec_, shape_, tensor.scale_columns, parts.AddressesFrom(memory_->address()));
-  activation_scale_ = reinterpret_cast<const float*>(parts.ActivationScaleFrom(memory_->address()));
+      kernels_(std::move(kernels.planned)),
+      moe_kernels_(kernels.moe),
+      memory_(std::move(memory)),
+      weights_(MakeWeightArgs(spec_, shape_, tensor.scale_columns, addresses)),
+      activation_scale_(reinterpret_cast<const float*>(activation_scale)) {
   gpu_->weights_bytes += memory_->size();
 }
 

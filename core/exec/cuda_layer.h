@@ -1,8 +1,8 @@
-// What    Weights of one layer on one GPU: one VMM allocation in the standard representation, and
-//         its kernels.
+// What    Weights of one layer on one GPU: one VMM allocation, in the standard representation but for the
+//         codes where kernels want these packed; and its kernels.
 // Memory  Exportable as a POSIX file descriptor; parts start at multiples of 256 bytes.
-// Errors  Upload: ResourceExhausted GPU_OOM; else as ToStatus.
-// Threads Immutable after Upload, but for the plan, which is replaced as kernels arrive. Destruction
+// Errors  Load: ResourceExhausted GPU_OOM; else as ToStatus.
+// Threads Immutable after Load, but for the plan, which is replaced as kernels arrive. Destruction
 //         makes the context current by itself.
 #ifndef GEMMD_CORE_EXEC_CUDA_LAYER_H_
 #define GEMMD_CORE_EXEC_CUDA_LAYER_H_
@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/exec/device.h"
+#include "core/exec/upload_pool.h"
 #include "core/quant/standard_tensor.h"
 #include "kernels/base/mutex.h"
 #include "kernels/cuda/context.h"
@@ -35,6 +36,7 @@ class CudaGpu {
   const int ordinal;
   const cuda::PrimaryContext context;
   std::atomic<uint64_t> weights_bytes{0};
+  UploadPool uploads{context};
 
   // OK, or the first error that only a new process cures.
   absl::Status health() const;
@@ -48,13 +50,20 @@ class CudaGpu {
   GpuKernels kernels;  // last: its thread reports to the members above; layers' kernels need it
 };
 
+// What a layer's plan was made with.
+struct CudaLayerKernels {
+  std::unique_ptr<LayerKernels> planned;
+  MoeKernels moe;
+  CUkernel pack = nullptr;  // null: the weights are not packed
+};
+
 class CudaLayer : public DeviceLayer {
  public:
-  // The context of `gpu` is current.
-  static absl::StatusOr<std::shared_ptr<CudaLayer>> Upload(std::shared_ptr<CudaGpu> gpu,
-                                                           const StandardTensor& tensor,
-                                                           std::unique_ptr<LayerKernels> kernels,
-                                                           MoeKernels moe_kernels);
+  // The context of `gpu` is current. `packed`: of WeightPacking, for kernels.pack.
+  static absl::StatusOr<std::shared_ptr<CudaLayer>> Load(std::shared_ptr<CudaGpu> gpu,
+                                                         const StandardTensor& tensor,
+                                                         const PackedScales& packed,
+                                                         CudaLayerKernels kernels);
   ~CudaLayer() override;
 
   const QuantSpec& spec() const override { return spec_; }
@@ -86,9 +95,8 @@ class CudaLayer : public DeviceLayer {
   const float* activation_scale() const { return activation_scale_; }
 
  private:
-  CudaLayer(std::shared_ptr<CudaGpu> gpu, const StandardTensor& tensor, const PackedWeights& packed,
-            std::unique_ptr<LayerKernels> kernels, MoeKernels moe_kernels,
-            cuda::VmmAllocation memory);
+  CudaLayer(std::shared_ptr<CudaGpu> gpu, const StandardTensor& tensor, CudaLayerKernels kernels,
+            cuda::VmmAllocation memory, const LayerAddresses& addresses, uintptr_t activation_scale);
 
   const std::shared_ptr<CudaGpu> gpu_;
   const QuantSpec spec_;
@@ -100,8 +108,8 @@ class CudaLayer : public DeviceLayer {
   const std::shared_ptr<const LayerPlan> first_plan_ = kernels_->plan();
   const MoeKernels moe_kernels_;
   std::optional<cuda::VmmAllocation> memory_;
-  WeightArgs weights_{};
-  const float* activation_scale_ = nullptr;
+  const WeightArgs weights_;
+  const float* const activation_scale_;
 };
 
 }  // namespace gemmd

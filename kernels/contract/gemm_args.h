@@ -18,7 +18,7 @@ namespace gemmd {
 
 // The tensors of one layer. Constant from the load of the layer on.
 struct WeightArgs {
-  const uint32_t* codes;
+  const uint32_t* codes;  // null where `packed` has them
   const void* scales;
   const void* zero_points;
   const float* secondary_scales;
@@ -34,10 +34,10 @@ struct WeightArgs {
   int32_t scale_block_n;  // 1 or more; n when all rows share one scale
   int32_t scale_block_k;  // 1 or more; k when all columns share one scale
   ElementType bias_type;
-  // Second copy of the codes, with their scales, for the kernels that want them in this order; null
-  // where the layer has none. Layout: contract/packed_weights.h.
+  // The codes, with their scales, in the order of contract/packed_weights.h; null where `codes` has them.
   const void* packed;
   const float* channel_factor;  // [N], scales per row of w and secondary scales; null = 1
+  int32_t packed_scale_bytes;   // scales and zero points of a unit of `packed`
 };
 
 // What the tensor memory accelerator needs to know about a matrix: CUtensorMap, opaque.

@@ -1,6 +1,4 @@
-// What    Memory path of the weights: codes of the standard representation -> float32 tile, decoded
-// and
-//         scaled.
+// What    Memory path of the weights: codes -> float32 tile, decoded and scaled.
 // Shapes  tile [kBlockN][kBlockK] (BlockTile); rows past N and columns past K are exact zeros,
 // whatever
 //         their scale would be.
@@ -11,7 +9,8 @@
 
 #include "kernels/contract/gemm_args.h"
 #include "kernels/device/block_tile.cuh"
-#include "kernels/device/extract_code.cuh"
+#include "kernels/device/code_source.cuh"
+#include "kernels/device/decode_number.cuh"
 #include "kernels/device/weight_scaling.cuh"
 
 namespace gemmd::device {
@@ -38,9 +37,7 @@ struct WeightTile {
  private:
   __host__ __device__ static float Load(const WeightArgs& args, int32_t expert, int32_t n,
                                         int32_t k, int32_t grid_column) {
-    const int64_t row = static_cast<int64_t>(expert) * args.n + n;
-    const uint32_t code =
-        CodeReader<Config::kWeight.bits>::Load(args.codes + row * args.row_words, k);
+    const uint32_t code = CodeSource<Config>::Load(args, expert, n, k);
     const float value = NumberDecoder<Config::kWeight>::Decode(code);
     return Scaling::Load(args, expert, n, grid_column).Apply(value);
   }

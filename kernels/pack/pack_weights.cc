@@ -4,12 +4,14 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status.h"
 #include "kernels/contract/packed_weights.h"
 #include "kernels/device/decode_number.cuh"
-#include "kernels/pack/slab_packer.h"
+#include "kernels/device/pack_codes.cuh"
+#include "kernels/pack/special_codes.h"
 #include "kernels/select/sm90_config.h"
 
 namespace gemmd {
@@ -35,34 +37,33 @@ float ScaleAt(const NumberFormat& format, absl::Span<const std::byte> scales, in
   return NumberDecoder<kFloat8E8M0>::Decode(code);
 }
 
-constexpr int64_t kChunksAhead = 3;
+absl::Status NotPacked(const std::string& reason) {
+  return Error(absl::StatusCode::kUnimplemented, "NO_KERNEL",
+               absl::StrCat("the SM90 kernel does not take ", reason));
+}
 
-class Packer {
+class ScalePacker {
  public:
-  Packer(const QuantSpec& spec, const LayerShape& shape, const WeightTensors& tensors)
+  ScalePacker(const QuantSpec& spec, const LayerShape& shape, const WeightTensors& tensors)
       : spec_(spec),
         shape_(shape),
         tensors_(tensors),
         packing_(Sm90PackingOf(spec, shape)),
-        scale_columns_(spec.ScaleColumns(shape.k)),
-        slab_packer_(packing_) {}
+        scale_columns_(spec.ScaleColumns(shape.k)) {}
 
-  absl::StatusOr<PackedWeights> Pack() {
+  absl::StatusOr<PackedScales> Pack() {
     const bool has_row_exponents = packing_.is_relative || packing_.is_folded;
     for (int64_t row = 0; has_row_exponents && row < shape_.n; ++row) {
       row_exponents_.push_back(LargestExponent(row));
     }
-    PackedWeights packed;
-    packed.units =
-        HostBuffer::Uninitialized(static_cast<size_t>(layout().Bytes(shape_.n, shape_.k)));
-    std::vector<SlabCodes> slabs(static_cast<size_t>(layout().slabs));
-    for (int64_t unit = 0; unit < PackedLayout::Units(shape_.n); ++unit) {
-      if (RowsOf(unit) < PackedLayout::kUnitRows) std::fill(slabs.begin(), slabs.end(), SlabCodes());
-      for (int64_t chunk = 0; chunk < layout().Chunks(shape_.k); ++chunk) {
-        std::byte* const to =
-            packed.units.data() + layout().UnitOffset(chunk, unit, shape_.n, shape_.k);
-        GEMMD_RETURN_IF_ERROR(PackScales(chunk, unit, to));
-        GEMMD_RETURN_IF_ERROR(PackCodes(chunk, unit, slabs, to + layout().code_offset()));
+    PackedScales packed;
+    const int64_t units = PackedLayout::Units(shape_.n);
+    const int64_t unit_bytes = int64_t{layout().sets()} * layout().set_bytes();
+    packed.units.resize(static_cast<size_t>(layout().Chunks(shape_.k) * units * unit_bytes));
+    std::byte* to = packed.units.data();
+    for (int64_t unit = 0; unit_bytes > 0 && unit < units; ++unit) {
+      for (int64_t chunk = 0; chunk < layout().Chunks(shape_.k); ++chunk, to += unit_bytes) {
+        GEMMD_RETURN_IF_ERROR(PackUnit(chunk, unit, to));
       }
     }
     packed.channel_factor = ChannelFactor();
@@ -87,9 +88,7 @@ class Packer {
   }
 
   // Scales and zero points of a unit of a chunk.
-  absl::Status PackScales(int64_t chunk, int64_t unit, std::byte* to) const {
-    std::memset(to + layout().scale_offset(), 0,
-                static_cast<size_t>(layout().sets() * layout().set_bytes()));
+  absl::Status PackUnit(int64_t chunk, int64_t unit, std::byte* to) const {
     for (int set = 0; set < layout().sets(); ++set) {
       const int64_t column = chunk * layout().chunk_columns() + set * layout().scale_step;
       if (column >= shape_.k) break;
@@ -98,51 +97,20 @@ class Packer {
         const int64_t row = unit * PackedLayout::kUnitRows + row_of_unit;
         const int place = set * PackedLayout::kUnitRows + PackedLayout::PairIndex(row_of_unit);
         const int64_t index = GridRow(row) * scale_columns_ + grid_column;
-        std::byte* const scale = to + layout().scale_offset() + place * layout().scale_bytes;
+        std::byte* const scale = to + place * layout().scale_bytes;
         GEMMD_RETURN_IF_ERROR(PackScale(row, column, index, scale));
         if (!layout().has_zero_points) continue;
         const auto zero = ValueAt<int16_t>(tensors_.zero_points, index);
         if (zero < 0 || zero > 255) return NotPacked(absl::StrCat("zero point ", zero));
-        to[layout().zero_point_offset() + place] = static_cast<std::byte>(zero);
+        to[layout().zero_point_offset() - layout().scale_offset() + place] =
+            static_cast<std::byte>(zero);
       }
-    }
-    return absl::OkStatus();
-  }
-
-  // Codes of a unit of a chunk. Rows of `slabs` that the unit does not have are 0.
-  absl::Status PackCodes(int64_t chunk, int64_t unit, std::vector<SlabCodes>& slabs,
-                         std::byte* to) const {
-    const int count = layout().SlabsOf(chunk, shape_.k);
-    const int64_t first = chunk * layout().chunk_columns();
-    for (int row_of_unit = 0; row_of_unit < RowsOf(unit); ++row_of_unit) {
-      const std::byte* const row = RowOf(unit * PackedLayout::kUnitRows + row_of_unit);
-      // Rows are as far apart as pages: nothing but this tells the processor what comes next. To the second
-      // level, as rows that are a power of two apart drive each other out of the first.
-      const int64_t ahead = std::min(first + kChunksAhead * layout().chunk_columns(), shape_.k - 1);
-      __builtin_prefetch(row + ahead * spec_.weight.bits / 8, 0, 2);
-      for (int slab = 0; slab < count; ++slab) {  // slabs of a row share a line of the cache
-        const int64_t column = first + slab * layout().slab_columns();
-        const auto columns =
-            static_cast<int>(std::min<int64_t>(shape_.k - column, layout().slab_columns()));
-        slab_packer_.SetRow(row + column * spec_.weight.bits / 8, row_of_unit, columns,
-                            slabs[static_cast<size_t>(slab)]);
-      }
-    }
-    for (int slab = 0; slab < count; ++slab) {
-      const SlabCodes& codes = slabs[static_cast<size_t>(slab)];
-      if (slab_packer_.HasSpecial(codes)) return NotPacked("weights that are infinite or no number");
-      slab_packer_.Write(codes, to + slab * layout().slab_bytes());
     }
     return absl::OkStatus();
   }
 
   const std::byte* RowOf(int64_t row) const {
     return tensors_.codes.data() + row * spec_.RowWords(shape_.k) * 4;
-  }
-
-  static absl::Status NotPacked(const std::string& reason) {
-    return Error(absl::StatusCode::kUnimplemented, "NO_KERNEL",
-                 absl::StrCat("the SM90 kernel does not take ", reason));
   }
 
   // The code whose first bit is bit `bit` of a row.
@@ -236,15 +204,61 @@ class Packer {
   const WeightTensors& tensors_;
   const Sm90Packing packing_;
   const int64_t scale_columns_;
-  const SlabPacker slab_packer_;
   std::vector<int> row_exponents_;
 };
 
 }  // namespace
 
+absl::StatusOr<PackedScales> PackScales(const QuantSpec& spec, const LayerShape& shape,
+                                        const WeightTensors& tensors) {
+  // Wide operands are the floats themselves, and decoding knows finite ones only.
+  if (Sm90PackingOf(spec, shape).operand.is_wide() &&
+      HasSpecialCode(spec.weight, shape, tensors.codes)) {
+    return NotPacked("weights that are infinite or no number");
+  }
+  return ScalePacker(spec, shape, tensors).Pack();
+}
+
+PackArgs PackArgsOf(const QuantSpec& spec, const LayerShape& shape) {
+  const Sm90Packing packing = Sm90PackingOf(spec, shape);
+  PackArgs args{};
+  args.row_words = spec.RowWords(shape.k);
+  args.n = shape.n;
+  args.k = shape.k;
+  args.layout = packing.layout;
+  if (packing.operand.is_top_aligned(packing.layout.has_zero_points)) {
+    args.flip = 1u << (spec.weight.bits - 1);
+  }
+  return args;
+}
+
+void PackOnHost(const PackArgs& args, int64_t units) {
+  for (int64_t block = 0; block < args.Blocks(units); ++block) {
+    const device::PackedUnit unit = device::PackedUnit::Of(args, block);
+    uint32_t words[device::PackedUnit::kMostWords] = {};
+    for (int slot = 0; slot < unit.slots(); ++slot) {
+      unit.PutSlot(slot, [&words](int word, uint32_t bits) { words[word] |= bits; });
+    }
+    char* const to = unit.destination();
+    std::memcpy(to + args.layout.code_offset(), words, static_cast<size_t>(unit.code_words()) * 4);
+    if (args.scale_unit_bytes() == 0) continue;
+    std::memcpy(to + args.layout.scale_offset(), unit.scales(),
+                static_cast<size_t>(args.scale_unit_bytes()));
+  }
+}
+
 absl::StatusOr<PackedWeights> PackWeights(const QuantSpec& spec, const LayerShape& shape,
                                           const WeightTensors& tensors) {
-  return Packer(spec, shape, tensors).Pack();
+  GEMMD_ASSIGN_OR_RETURN(PackedScales scales, PackScales(spec, shape, tensors));
+  PackedWeights packed;
+  PackArgs args = PackArgsOf(spec, shape);
+  packed.units = HostBuffer::Uninitialized(static_cast<size_t>(args.layout.Bytes(shape.n, shape.k)));
+  args.codes = reinterpret_cast<const uint32_t*>(tensors.codes.data());
+  args.scales = scales.units.data();
+  args.units = packed.units.data();
+  PackOnHost(args, PackedLayout::Units(shape.n));
+  packed.channel_factor = std::move(scales.channel_factor);
+  return packed;
 }
 
 }  // namespace gemmd

@@ -35,7 +35,8 @@ std::string NumberFormatName(const NumberFormat& format) {
 std::string KernelName(const GemmConfig& config) {
   const auto& [layer, compute, tuning] = config;
   return absl::StrCat("gemm_tf32x", compute.weight_terms, "_", NumberFormatName(layer.weight), "_",
-                      NumberFormatName(layer.scale), "_",
+                      NumberFormatName(layer.scale),
+                      layer.codes == CodeOrder::kRows ? "_" : "_packed_",
                       compute.row_mapping == RowMapping::kDense ? "dense" : "indexed", "_",
                       tuning.block_m, "x", tuning.block_n, "x", tuning.block_k);
 }

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/contract/code_order.h"
 #include "kernels/contract/number_format.h"
 #include "kernels/contract/quant_spec.h"
 #include "kernels/contract/row_mapping.h"
@@ -25,6 +26,7 @@ struct LayerConfig {
   ZeroPointKind zero_point = ZeroPointKind::kNone;
   SecondaryScaleKind secondary_scale = SecondaryScaleKind::kNone;
   bool has_group_index = false;
+  CodeOrder codes = CodeOrder::kRows;
 };
 
 struct ComputeConfig {
@@ -50,12 +52,13 @@ struct GemmConfig {
 template <typename Visitor>
 void VisitFields(const GemmConfig& config, Visitor&& visit) {
   const auto& [layer, compute, tuning] = config;
-  const auto& [weight, scale, zero_point, secondary_scale, has_group_index] = layer;
+  const auto& [weight, scale, zero_point, secondary_scale, has_group_index, codes] = layer;
   visit("kWeight", weight);
   visit("kScale", scale);
   visit("kZeroPoint", zero_point);
   visit("kSecondaryScale", secondary_scale);
   visit("kHasGroupIndex", has_group_index);
+  visit("kCodes", codes);
   const auto& [row_mapping, weight_terms] = compute;
   visit("kRowMapping", row_mapping);
   visit("kWeightTerms", weight_terms);
@@ -75,7 +78,8 @@ std::string KernelNameExpression(const GemmConfig& config);
 // (field, value) in the order of VisitFields, values as C++.
 std::vector<std::pair<std::string, std::string>> DescribeFields(const GemmConfig& config);
 
-// Short name for replies and logs: "gemm_tf32x2_int4_f16_dense_64x64x32".
+// Short name for replies and logs: "gemm_tf32x2_int4_f16_dense_64x64x32"; "..._f16_packed_dense_..." when
+// codes are packed.
 std::string KernelName(const GemmConfig& config);
 
 // "int4", "e2m1", "f16"; "none" for an absent tensor.

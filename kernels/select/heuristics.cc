@@ -21,10 +21,10 @@ int WeightTerms(const QuantSpec& spec) {
   return keeps_significand && SignificantBits(spec) <= kTf32SignificantBits ? 1 : 2;
 }
 
-GemmConfig ChooseConfig(const QuantSpec& spec, RowMapping row_mapping) {
+GemmConfig ChooseConfig(const QuantSpec& spec, RowMapping row_mapping, CodeOrder codes) {
   return {
       .layer = {spec.weight, spec.scale, spec.zero_point, spec.secondary_scale,
-                spec.has_group_index},
+                spec.has_group_index, codes},
       .compute = {row_mapping, WeightTerms(spec)},
       .tuning = {},
   };

@@ -9,7 +9,8 @@
 
 namespace gemmd {
 
-GemmConfig ChooseConfig(const QuantSpec& spec, RowMapping row_mapping);
+GemmConfig ChooseConfig(const QuantSpec& spec, RowMapping row_mapping,
+                        CodeOrder codes = CodeOrder::kRows);
 
 // 1 when every weight w = (code - zero_point) * scale * secondary_scale is a TF32 number (11
 // significant bits) whatever the codes are, else 2.

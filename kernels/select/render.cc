@@ -61,6 +61,20 @@ Rendered Render(SecondaryScaleKind kind) {
   return {};
 }
 
+Rendered Render(CodeOrder order) {
+  switch (order) {
+    case CodeOrder::kRows:
+      return {"CodeOrder", "CodeOrder::kRows"};
+    case CodeOrder::kPackedForWide:
+      return {"CodeOrder", "CodeOrder::kPackedForWide"};
+    case CodeOrder::kPackedForFloat8:
+      return {"CodeOrder", "CodeOrder::kPackedForFloat8"};
+    case CodeOrder::kPackedForInt8:
+      return {"CodeOrder", "CodeOrder::kPackedForInt8"};
+  }
+  return {};
+}
+
 Rendered Render(RowMapping mapping) {
   return {"RowMapping",
           mapping == RowMapping::kDense ? "RowMapping::kDense" : "RowMapping::kIndexed"};

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/contract/code_order.h"
 #include "kernels/contract/element_type.h"
 #include "kernels/contract/number_format.h"
 #include "kernels/contract/quant_spec.h"
@@ -25,6 +26,7 @@ struct Rendered {
 Rendered Render(const NumberFormat& format);
 Rendered Render(ZeroPointKind kind);
 Rendered Render(SecondaryScaleKind kind);
+Rendered Render(CodeOrder order);
 Rendered Render(RowMapping mapping);
 Rendered Render(ElementType type);
 Rendered Render(QuantizeMode mode);

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status.h"
+#include "kernels/contract/code_order.h"
 #include "kernels/contract/element_format.h"
 #include "kernels/select/gemm_config.h"
 #include "kernels/select/render.h"
@@ -28,16 +29,6 @@ int ScaleStep(int64_t group, int chunk_columns) {
   int step = chunk_columns;
   while (group % step != 0) step /= 2;
   return step;
-}
-
-PackedLayout LayoutOf(const Sm90Operand& operand) {
-  PackedLayout layout;
-  layout.code_bits = operand.weight.bits;
-  layout.operand_bits = operand.bits();
-  layout.lane_bits = operand.by_table() ? 4 : operand.bits();
-  layout.has_signs_apart = operand.has_signs_apart();
-  layout.scale_step = layout.chunk_columns();
-  return layout;
 }
 
 // Whether the 16-bit type `x_type` holds every finite weight. Codes of infinity and NaN are refused when
@@ -122,7 +113,7 @@ std::vector<std::pair<std::string, std::string>> DescribeFields(const Sm90Config
 }
 
 PackedLayout Sm90Config::layout() const {
-  PackedLayout layout = LayoutOf(operand());
+  PackedLayout layout = CodeLayoutOf(operand());
   layout.scale_bytes = group_scale.bits / 8;
   layout.scale_step = scale_step;
   layout.has_zero_points = zero_point == ZeroPointKind::kInteger;
@@ -201,7 +192,7 @@ absl::Status SupportsSm90(const QuantSpec& spec, const LayerShape& shape,
     const std::string why = WhyNotNarrow(spec, operand.x_type);
     if (!why.empty()) return NoKernel(why);
   }
-  const int step = LayoutOf(operand).step_columns();
+  const int step = CodeLayoutOf(operand).step_columns();
   if (HasGroups(spec, shape) && spec.scale_block_k % step != 0) {
     return NoKernel(absl::StrCat("groups of ", spec.scale_block_k,
                                  " columns, which are no multiple of ", step));
@@ -215,7 +206,7 @@ absl::Status SupportsSm90(const QuantSpec& spec, const LayerShape& shape,
   if (spec.activation_scale == ActivationScaleKind::kDynamicGroup &&
       spec.activation_group < shape.k) {
     if (operand.is_wide()) return NoKernel("16-bit activations with group scales");
-    if (spec.activation_group % LayoutOf(operand).slab_columns() != 0) {
+    if (spec.activation_group % CodeLayoutOf(operand).slab_columns() != 0) {
       return NoKernel(absl::StrCat("activation groups of ", spec.activation_group,
                                    " columns, which are no multiple of 128"));
     }
@@ -236,7 +227,7 @@ Sm90Packing Sm90PackingOf(const QuantSpec& spec, const LayerShape& shape) {
   Sm90Packing packing;
   packing.operand = {spec.weight, Sm90XTypes(spec).front()};
   if (packing.operand.is_wide()) packing.operand.x_type = ElementType::kBFloat16;
-  packing.layout = LayoutOf(packing.operand);
+  packing.layout = CodeLayoutOf(packing.operand);
   if (HasGroups(spec, shape)) {
     packing.group_scale = PackedScale(spec.scale);
     packing.layout.scale_step = ScaleStep(spec.scale_block_k, packing.layout.chunk_columns());
@@ -248,6 +239,13 @@ Sm90Packing Sm90PackingOf(const QuantSpec& spec, const LayerShape& shape) {
   packing.layout.scale_bytes = packing.group_scale.bits / 8;
   packing.layout.has_zero_points = spec.zero_point == ZeroPointKind::kInteger;
   return packing;
+}
+
+bool Sm90MayNotFit(const QuantSpec& spec) {
+  const Sm90Operand operand = {spec.weight, Sm90XTypes(spec).front()};
+  return (operand.is_wide() && spec.weight.special != SpecialValues::kNone) ||
+         (spec.zero_point != ZeroPointKind::kNone && spec.weight.bits == 8) ||
+         operand.can_fold(spec.scale);
 }
 
 bool Sm90ScalesWeights(const QuantSpec& spec, const Sm90Packing& packing, ElementType x_type) {

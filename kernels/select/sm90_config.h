@@ -91,7 +91,11 @@ std::vector<ElementType> Sm90XTypes(const QuantSpec& spec);
 absl::Status SupportsSm90(const QuantSpec& spec, const LayerShape& shape,
                           const std::string& architecture);
 
-// How the layer's weights are packed. Needs SupportsSm90.
+// Whether weights of such a layer may turn out to be of those that only the generic kernel takes
+// (pack/pack_weights.h). Needs SupportsSm90, as all below.
+bool Sm90MayNotFit(const QuantSpec& spec);
+
+// How the layer's weights are packed.
 struct Sm90Packing {
   NumberFormat group_scale;
   PackedLayout layout;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/pack/pack_weights.h"
 #include "tests/kernels/random_layer.h"
 
 namespace gemmd::testing {
@@ -101,6 +102,108 @@ void ExpectDenseMatches(QuantSpec spec, int64_t n, int64_t k, int64_t m, NumberF
       ASSERT_EQ(y.bits_at(row, gap), y_type.bits == 32 ? 0xffffffffu : 0xffffu);
     }
   }
+}
+
+// The config of the same kernel for packed codes.
+template <class Config, CodeOrder kOrder>
+using Packed = HostConfig<Config::kWeight, Config::kScale, Config::kZeroPoint, Config::kSecondaryScale,
+                          false, Config::kRowMapping, Config::kWeightTerms, kOrder>;
+
+// Arguments whose codes are in `packed` only.
+void UsePacked(const StandardTensor& tensor, const PackedWeights& packed, WeightArgs& args) {
+  args.codes = nullptr;
+  args.packed = packed.units.data();
+  args.packed_scale_bytes =
+      static_cast<int32_t>(PackArgsOf(tensor.spec, tensor.shape).scale_unit_bytes());
+}
+
+PackedWeights PackedOf(const StandardTensor& tensor) {
+  return *PackWeights(tensor.spec, tensor.shape,
+                      {tensor.codes, tensor.scales, tensor.zero_points, tensor.secondary_scales});
+}
+
+NumberFormat ActivationFor(CodeOrder order) {
+  return order == CodeOrder::kPackedForFloat8 ? kFloat8E4M3
+         : order == CodeOrder::kPackedForInt8 ? kInt8
+                                              : kNoFormat;
+}
+
+template <NumberFormat kWeight, CodeOrder kOrder, ZeroPointKind kZeroPoint = ZeroPointKind::kNone>
+void ExpectSameCodes() {
+  using Rows = HostConfig<kWeight, kFloat16, kZeroPoint>;
+  QuantSpec spec = SpecOf<Rows>(1, 0);
+  if (kWeight.bits > 8) spec.scale = kNoFormat;
+  spec.activation = ActivationFor(kOrder);
+  for (const int64_t group : {64, 0}) {
+    spec.scale_block_k = group;
+    for (const auto& [n, k] : std::vector<std::pair<int64_t, int64_t>>{{70, 300}, {129, 129}, {3, 61}}) {
+      Random random(static_cast<uint64_t>(n + k));
+      StandardTensor tensor = RandomTensor(spec, {1, n, k}, random);
+      for (size_t at = 1; at < tensor.zero_points.size(); at += 2) tensor.zero_points[at] = std::byte{0};
+      const PackedWeights packed = PackedOf(tensor);
+      const WeightArgs rows = ArgsOf(tensor);
+      WeightArgs units = rows;
+      UsePacked(tensor, packed, units);
+      for (int32_t row = 0; row < n; ++row) {
+        for (int32_t column = 0; column < k; ++column) {
+          const uint32_t want = device::CodeSource<Rows>::Load(rows, 0, row, column);
+          const uint32_t got = device::CodeSource<Packed<Rows, kOrder>>::Load(units, 0, row, column);
+          ASSERT_EQ(got, want) << int{kWeight.bits} << " bits, " << row << ", " << column << " of " << n
+                               << " x " << k;
+        }
+      }
+    }
+  }
+}
+
+template <CodeOrder kOrder, NumberFormat... kWeights>
+void ExpectSameCodesOfAll() {
+  (ExpectSameCodes<kWeights, kOrder>(), ...);
+}
+
+template <CodeOrder kOrder, int... kBits>
+void ExpectSameCodesOfIntegers() {
+  (ExpectSameCodes<IntegerFormat(kBits), kOrder>(), ...);
+}
+
+TEST(CodeSourceTest, PackedCodesAreTheCodesOfTheRows) {
+  ExpectSameCodesOfIntegers<CodeOrder::kPackedForWide, 1, 2, 3, 4, 5, 6, 7, 8>();
+  ExpectSameCodesOfIntegers<CodeOrder::kPackedForInt8, 1, 2, 3, 4, 5, 6, 7, 8>();
+  ExpectSameCodesOfIntegers<CodeOrder::kPackedForFloat8, 1, 2, 3, 4>();
+  ExpectSameCodesOfAll<CodeOrder::kPackedForWide, kFloat4E2M1, FloatFormat(2, 2), FloatFormat(3, 2),
+                       FloatFormat(3, 3), FloatFormat(3, 4)>();
+  ExpectSameCodesOfAll<CodeOrder::kPackedForFloat8, kFloat4E2M1, FloatFormat(2, 2), FloatFormat(3, 2),
+                       FloatFormat(3, 3), kFloat8E4M3>();
+  ExpectSameCodes<kFloat4E2M1, CodeOrder::kPackedForInt8>();
+  ExpectSameCodes<IntegerFormat(4), CodeOrder::kPackedForWide, ZeroPointKind::kInteger>();
+  ExpectSameCodes<IntegerFormat(4), CodeOrder::kPackedForInt8, ZeroPointKind::kInteger>();
+}
+
+// A GEMM with codes from rows and from packed weights: the same bits.
+template <class Rows, CodeOrder kOrder>
+void ExpectSameBits(QuantSpec spec, int64_t n, int64_t k, int64_t m) {
+  Random random(static_cast<uint64_t>(n * 1000 + k));
+  spec.activation = ActivationFor(kOrder);
+  const StandardTensor tensor = RandomTensor(spec, {1, n, k}, random);
+  const HostMatrix x = RandomMatrix(kBFloat16, m, k, random, false, k + 3);
+  HostMatrix want = PoisonedMatrix(kFloat32, m, n, n + 5);
+  HostMatrix got = want;
+  HostGemm<Rows>::Run(ArgsOf(tensor, x, want), (m + 63) / 64);
+  GemmArgs args = ArgsOf(tensor, x, got);
+  const PackedWeights packed = PackedOf(tensor);
+  UsePacked(tensor, packed, args.weights);
+  HostGemm<Packed<Rows, kOrder>>::Run(args, (m + 63) / 64);
+  EXPECT_EQ(got.bytes, want.bytes);
+}
+
+TEST(HostGemmTest, CodesOfPackedWeightsGiveTheSameBits) {
+  using Int4 = HostConfig<IntegerFormat(4), kFloat16, ZeroPointKind::kInteger>;
+  ExpectSameBits<Int4, CodeOrder::kPackedForWide>(SpecOf<Int4>(1, 64), 130, 250, 3);
+  using Mxfp4 = HostConfig<kFloat4E2M1, kFloat8E8M0, ZeroPointKind::kNone, SecondaryScaleKind::kNone,
+                           false, RowMapping::kDense, 1>;
+  ExpectSameBits<Mxfp4, CodeOrder::kPackedForWide>(SpecOf<Mxfp4>(1, 32), 65, 72, 17);
+  using Int8 = HostConfig<IntegerFormat(8), kFloat32>;
+  ExpectSameBits<Int8, CodeOrder::kPackedForInt8>(SpecOf<Int8>(1, 0), 70, 300, 5);
 }
 
 TEST(HostGemmTest, Int4WithGroupsThatDoNotDivideK) {

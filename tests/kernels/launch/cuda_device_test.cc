@@ -296,6 +296,7 @@ TEST(CudaDevicesTest, HopperServesInt4WithPackedWeights) {
   cuda::FakeLaunch last;
   GemmArgs args{};
   fake.OnLaunch([&](const cuda::FakeLaunch& launch) {
+    if (RunFakePack(launch)) return CUDA_SUCCESS;
     last = launch;
     std::memcpy(&args, launch.params[0], sizeof(args));
     return CUDA_SUCCESS;

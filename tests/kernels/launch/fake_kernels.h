@@ -11,6 +11,7 @@
 #include "kernels/device/moe_activate.cuh"
 #include "kernels/device/moe_combine.cuh"
 #include "kernels/device/moe_route.cuh"
+#include "kernels/pack/pack_weights.h"
 #include "tests/kernels/device/host_gemm.h"
 #include "tests/support/fake_driver.h"
 
@@ -89,11 +90,21 @@ inline void HostCombine(const MoeCombineArgs& args) {
   }
 }
 
+// Runs a launch that packs; whether it is one.
+inline bool RunFakePack(const cuda::FakeLaunch& launch) {
+  if (launch.kernel.find("PackCodes") == std::string::npos) return false;
+  const auto& args = *static_cast<const PackArgs*>(launch.params[0]);
+  const int64_t blocks = launch.config.gridDimX;
+  PackOnHost(args, blocks / args.Blocks(1));
+  return true;
+}
+
 // Runs a launch whose GEMMs are of `Config`.
 template <class Config>
 CUresult RunFakeKernel(const cuda::FakeLaunch& launch) {
   const auto is = [&](const char* name) { return launch.kernel.find(name) != std::string::npos; };
   const auto args = [&](auto type) { return *static_cast<decltype(type)*>(launch.params[0]); };
+  if (RunFakePack(launch)) return CUDA_SUCCESS;
   if (is("MoeRouteTopK")) {
     HostRoute(args(RouteTopKArgs{}));
   } else if (is("MoeCount")) {

@@ -123,8 +123,12 @@ TEST(QuantizeLaunchTest, RefusesMoreRowsThanAGridHasAndLaunchesNothingForNone) {
 
 // ---- whole requests ----
 
-using E4M3Rows = HostConfig<kFloat8E4M3, kFloat32>;
-using Int8Rows = HostConfig<IntegerFormat(8), kFloat32>;
+template <NumberFormat kWeight, CodeOrder kOrder>
+using RowScaled = HostConfig<kWeight, kFloat32, ZeroPointKind::kNone, SecondaryScaleKind::kNone, false,
+                             RowMapping::kDense, 2, kOrder>;
+using E4M3Rows = RowScaled<kFloat8E4M3, CodeOrder::kPackedForFloat8>;
+using Int8Rows = RowScaled<IntegerFormat(8), CodeOrder::kPackedForInt8>;
+using E4M3Unpacked = RowScaled<kFloat8E4M3, CodeOrder::kRows>;
 
 class QuantizePathTest : public ::testing::Test {
  protected:
@@ -227,8 +231,10 @@ TEST_F(QuantizePathTest, NoRowsLaunchNothing) {
   const StandardTensor tensor =
       Tensor(kFloat8E4M3, kFloat8E4M3, ActivationScaleKind::kDynamicToken);
   DeviceRunner runner(*device_);
-  RunQuantizedCase(runner, tensor, runner.Load(tensor), {.m = 0, .x_type = kBFloat16}, random_);
-  EXPECT_EQ(fake_.Calls("cuLaunchKernelEx"), 0);
+  const auto layer = runner.Load(tensor);
+  const int before = fake_.Calls("cuLaunchKernelEx");
+  RunQuantizedCase(runner, tensor, layer, {.m = 0, .x_type = kBFloat16}, random_);
+  EXPECT_EQ(fake_.Calls("cuLaunchKernelEx"), before);
 }
 
 TEST_F(QuantizePathTest, ASecondRequestAllocatesNothing) {
@@ -264,7 +270,7 @@ TEST_F(QuantizePathTest, EightBitXIsTakenAsItIs) {
 
 TEST_F(QuantizePathTest, LayersWithoutAnEightBitKernelUseXAsItIsAndSaySo) {
   Open();
-  UseKernels<HostQuantizeConfig<kBf16, kE4M3, QuantizeMode::kDynamicToken>, E4M3Rows>();
+  UseKernels<HostQuantizeConfig<kBf16, kE4M3, QuantizeMode::kDynamicToken>, E4M3Unpacked>();
   StandardTensor tensor = Tensor(kFloat8E4M3, kFloat8E4M3, ActivationScaleKind::kDynamicGroup, 20);
   DeviceRunner runner(*device_);
   const GemmRun run =

@@ -165,6 +165,24 @@ std::vector<QuantSpec> PackedSpecs() {
   return specs;
 }
 
+// The generic kernel of a layer with packed weights, dense and indexed.
+TEST(SelfTestProblemTest, GenericKernelsOfPackedWeightsGetTheReferencesProducts) {
+  for (const QuantSpec& spec : PackedSpecs()) {
+    const LayerShape shape = {1, 200, 652};
+    const auto programs = ProgramsOf(spec, shape, "sm_90a");
+    ASSERT_TRUE(programs.ok()) << programs.status();
+    for (const GemmProgram* program : {&*programs->dense, &programs->indexed}) {
+      const auto problem = MakeSelfTestProblem(
+          program->launch, {.spec = spec, .shape = shape, .has_packed_codes = true});
+      ASSERT_TRUE(problem.ok()) << problem.status();
+      EXPECT_EQ(problem->shape.experts, 1) << "packed weights have one";
+      EXPECT_FALSE(problem->packed.units.empty());
+      ExpectRight(*problem, 1 << 17);
+      ASSERT_FALSE(HasFatalFailure()) << program->launch.name;
+    }
+  }
+}
+
 // Kernels of every range, for layers whose K is short, odd, and long.
 TEST(SelfTestProblemTest, PackedKernelsGetTheReferencesProducts) {
   int tested = 0;

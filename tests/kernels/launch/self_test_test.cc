@@ -21,6 +21,10 @@ using Dense = HostConfig<IntegerFormat(4), kFloat16, ZeroPointKind::kInteger>;
 using Indexed = HostConfig<IntegerFormat(4), kFloat16, ZeroPointKind::kInteger,
                            SecondaryScaleKind::kNone, false, RowMapping::kIndexed>;
 
+template <RowMapping kRows>
+using PackedOf = HostConfig<IntegerFormat(4), kFloat16, ZeroPointKind::kInteger, SecondaryScaleKind::kNone,
+                            false, kRows, 2, CodeOrder::kPackedForWide>;
+
 QuantSpec Spec() {
   QuantSpec spec;
   spec.weight = IntegerFormat(4);
@@ -67,6 +71,16 @@ TEST_F(SelfTestTest, RightKernelsPass) {
   absl::Status status = Test(programs_.dense->launch);
   EXPECT_TRUE(status.ok()) << status;
   fake_.OnLaunch(&RunFakeKernel<Indexed>);
+  status = Test(programs_.indexed.launch);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(SelfTestTest, RightKernelsOfPackedCodesPass) {
+  subject_.has_packed_codes = true;
+  fake_.OnLaunch(&RunFakeKernel<PackedOf<RowMapping::kDense>>);
+  absl::Status status = Test(programs_.dense->launch);
+  EXPECT_TRUE(status.ok()) << status;
+  fake_.OnLaunch(&RunFakeKernel<PackedOf<RowMapping::kIndexed>>);
   status = Test(programs_.indexed.launch);
   EXPECT_TRUE(status.ok()) << status;
 }

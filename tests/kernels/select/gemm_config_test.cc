@@ -34,6 +34,7 @@ TEST(GemmConfigTest, RendersOneIncludeAndOneStruct) {
             "  static constexpr ZeroPointKind kZeroPoint = ZeroPointKind::kInteger;\n"
             "  static constexpr SecondaryScaleKind kSecondaryScale = SecondaryScaleKind::kNone;\n"
             "  static constexpr bool kHasGroupIndex = true;\n"
+            "  static constexpr CodeOrder kCodes = CodeOrder::kRows;\n"
             "  static constexpr RowMapping kRowMapping = RowMapping::kDense;\n"
             "  static constexpr int kWeightTerms = 2;\n"
             "  static constexpr int kBlockM = 64;\n"
@@ -47,7 +48,7 @@ TEST(GemmConfigTest, RendersOneIncludeAndOneStruct) {
 
 TEST(GemmConfigTest, ChangingAnyFieldChangesTheProgram) {
   const GemmConfig base = ChooseConfig(GptqSpec(), RowMapping::kDense);
-  std::vector<GemmConfig> changed(12, base);
+  std::vector<GemmConfig> changed(13, base);
   changed[0].layer.weight = IntegerFormat(8);
   changed[1].layer.scale = kBFloat16;
   changed[2].layer.zero_point = ZeroPointKind::kFloat;
@@ -60,6 +61,7 @@ TEST(GemmConfigTest, ChangingAnyFieldChangesTheProgram) {
   changed[9].tuning.block_k = 16;
   changed[10].tuning.warps_m = 1;
   changed[11].tuning.warps_n = 1;
+  changed[12].layer.codes = CodeOrder::kPackedForWide;
   std::set<std::string> programs = {RenderProgram(base)};
   for (const GemmConfig& config : changed) programs.insert(RenderProgram(config));
   EXPECT_EQ(programs.size(), changed.size() + 1);
@@ -78,7 +80,7 @@ TEST(GemmConfigTest, DescribesEveryFieldItRenders) {
   const GemmConfig config = ChooseConfig(GptqSpec(), RowMapping::kIndexed);
   const std::string program = RenderProgram(config);
   const auto fields = DescribeFields(config);
-  EXPECT_EQ(fields.size(), 12u);
+  EXPECT_EQ(fields.size(), 13u);
   for (const auto& [name, value] : fields) {
     EXPECT_THAT(program, HasSubstr(name + " = " + value + ";"));
   }
@@ -87,6 +89,8 @@ TEST(GemmConfigTest, DescribesEveryFieldItRenders) {
 TEST(GemmConfigTest, NamesTheKernelByWhatItDoes) {
   EXPECT_EQ(KernelName(ChooseConfig(GptqSpec(), RowMapping::kDense)),
             "gemm_tf32x2_int4_f16_dense_64x64x32");
+  EXPECT_EQ(KernelName(ChooseConfig(GptqSpec(), RowMapping::kIndexed, CodeOrder::kPackedForInt8)),
+            "gemm_tf32x2_int4_f16_packed_indexed_64x64x32");
   EXPECT_EQ(NumberFormatName(kFloat8E8M0), "e8m0");
   EXPECT_EQ(NumberFormatName(kNoFormat), "none");
 }

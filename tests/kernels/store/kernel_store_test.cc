@@ -95,7 +95,7 @@ TEST_F(KernelStoreTest, LoadingAPrewarmedLayerCompilesNothing) {
                                       .cache = store->cache(),
                                       .serves_meanwhile = true,
                                       .make_tester = nullptr});
-    const auto loaded = kernels.PlanLayer(layer.spec, layer.shape, absl::InfiniteFuture());
+    const auto loaded = kernels.PlanLayer(layer.spec, layer.shape, "", absl::InfiniteFuture());
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     EXPECT_TRUE(kernels.LoadMoeKernels(absl::InfiniteFuture()).ok());
     (*loaded)->Specialise();
@@ -103,6 +103,36 @@ TEST_F(KernelStoreTest, LoadingAPrewarmedLayerCompilesNothing) {
     EXPECT_GT(progress.total, 1);
     EXPECT_EQ(progress.ready, progress.total)
         << "cached kernels serve from the start; failed " << progress.failed << ": " << progress.error;
+  }
+  EXPECT_EQ(store->stats().compilations, compiled);
+}
+
+// Which of its weights cannot be packed is known only when a layer is loaded.
+TEST_F(KernelStoreTest, LoadingAPrewarmedLayerThatIsNotPackedCompilesNothing) {
+  PrewarmLayer layer = SmallLayer();
+  layer.spec.weight = kFloat8E4M3;
+  layer.spec.scale_block_k = 128;
+  layer.shape = {1, 512, 512};
+  cuda::FakeDriver fake{{cuda::FakeGpu{.cc_major = 9}}};
+  const auto store = Open();
+  Prewarm(*store, {layer}, {"sm_90a"});
+  const uint64_t compiled = store->stats().compilations;
+  {
+    const auto context = *cuda::PrimaryContext::Retain(fake.table(), 0);
+    const cuda::ScopedContext scope(context);
+    GpuKernels kernels(fake.table(), {.context = context.get(),
+                                      .architecture = "sm_90a",
+                                      .cache = store->cache(),
+                                      .serves_meanwhile = true,
+                                      .make_tester = nullptr});
+    for (const char* why_not_packed : {"", "a weight is no number"}) {
+      const auto loaded =
+          kernels.PlanLayer(layer.spec, layer.shape, why_not_packed, absl::InfiniteFuture());
+      ASSERT_TRUE(loaded.ok()) << loaded.status();
+      const bool is_packed = (*loaded)->plan()->dense.KernelFor(1).name.find("_packed_") != std::string::npos;
+      EXPECT_EQ(is_packed, why_not_packed[0] == '\0');
+    }
+    EXPECT_TRUE(kernels.LoadPackKernel(absl::InfiniteFuture()).ok());
   }
   EXPECT_EQ(store->stats().compilations, compiled);
 }
@@ -307,7 +337,7 @@ TEST(LayerSourcesTest, RowRangesChooseAmongSpecialisedKernels) {
     return LayerSources(layer.spec, layer.shape, "sm_90a", rows)->size();
   };
   const auto programs = *ProgramsOf(layer.spec, layer.shape, "sm_90a");
-  constexpr size_t kGeneric = 2;
+  constexpr size_t kGeneric = 3;  // with the one that packs
   constexpr size_t kTypes = 2;  // of x
   const int64_t first = programs.packed[0].largest_m;
   const int64_t second = programs.packed[1].largest_m;

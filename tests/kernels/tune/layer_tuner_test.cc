@@ -122,7 +122,7 @@ class LayerTunerTest : public ::testing::Test {
   }
   // What a plan of the layer shows of the kernel for M.
   std::string ChosenByAt(int64_t m) {
-    const auto layer = kernels_->PlanLayer(Spec(), kShape, absl::InfiniteFuture());
+    const auto layer = kernels_->PlanLayer(Spec(), kShape, "", absl::InfiniteFuture());
     EXPECT_TRUE(layer.ok()) << layer.status();
     const GemmKernel& kernel = (*layer)->plan()->packed.at(0).plan.KernelFor(m);
     for (const auto& [name, value] : kernel.config) {
@@ -189,7 +189,7 @@ TEST_F(LayerTunerTest, TheFastestCandidateIsKeptAndServesFromThenOn) {
 
 TEST_F(LayerTunerTest, LayersThatAreLoadedFollow) {
   const auto load = [this](const LayerShape& shape) {
-    auto layer = kernels_->PlanLayer(Spec(), shape, absl::InfiniteFuture());
+    auto layer = kernels_->PlanLayer(Spec(), shape, "", absl::InfiniteFuture());
     EXPECT_TRUE(layer.ok()) << layer.status();
     (*layer)->Specialise();
     EXPECT_TRUE((*layer)->WaitUntilSettled(absl::Now() + absl::Minutes(1)));
@@ -226,7 +226,7 @@ TEST_F(LayerTunerTest, LayersThatAreLoadedFollow) {
 
 // A kernel that requests with batch invariance wait for is not forgotten when the others are exchanged.
 TEST_F(LayerTunerTest, WhatIsWaitedForIsStillToCome) {
-  auto layer = *kernels_->PlanLayer(Spec(), kShape, absl::InfiniteFuture());
+  auto layer = *kernels_->PlanLayer(Spec(), kShape, "", absl::InfiniteFuture());
   layer->Specialise();
   ASSERT_TRUE(layer->WaitUntilSettled(absl::Now() + absl::Minutes(1)));
   const DenseRequest invariant{.m = 5, .x_type = ElementType::kFloat16, .batch_invariant = true};

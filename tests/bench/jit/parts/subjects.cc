@@ -17,6 +17,7 @@ constexpr LayerShape kShape = {.experts = 1, .n = 8192, .k = 8192};
 struct FormatPrograms {
   GemmProgram dense;
   GemmProgram indexed;
+  bool has_packed_codes = false;
   std::vector<PackedProgram> packed;
   std::string why_not_packed;
 };
@@ -29,6 +30,7 @@ absl::StatusOr<FormatPrograms> FormatProgramsOf(const std::string& name,
   FormatPrograms found;
   found.dense = *std::move(programs.dense);
   found.indexed = std::move(programs.indexed);
+  found.has_packed_codes = programs.codes != CodeOrder::kRows;
   found.why_not_packed = programs.why_not_packed;
   for (PackedProgram& packed : programs.packed) {
     if (packed.x_type == x_type) found.packed.push_back(std::move(packed));
@@ -82,6 +84,7 @@ absl::StatusOr<LayerWork> WorkOf(const std::string& format, const std::string& a
   GEMMD_ASSIGN_OR_RETURN(FormatPrograms programs, FormatProgramsOf(format, architecture));
   LayerWork work;
   work.generic = {std::move(programs.dense.source), std::move(programs.indexed.source)};
+  if (programs.has_packed_codes) work.generic.push_back(PackSource(architecture));
   for (PackedProgram& packed : programs.packed) {
     work.specialised.push_back(std::move(packed.program.source));
   }

@@ -53,10 +53,9 @@ class Cases {
   }
   // Generic kernels of a layer without any size.
   void AddGeneric(const QuantSpec& spec, const std::string& architecture) {
-    auto programs = ProgramsOf(spec, {.experts = 1, .n = 64, .k = 64}, architecture);
-    if (!programs.ok()) return;
-    if (programs->dense.has_value()) Add(Family::kGeneric, std::move(programs->dense->source));
-    Add(Family::kGeneric, std::move(programs->indexed.source));
+    constexpr LayerShape kShape = {.experts = 1, .n = 64, .k = 64};
+    AddGeneric(GenericProgramsOf(spec, kShape, architecture, "its weights may not fit"));
+    AddGeneric(ProgramsOf(spec, kShape, architecture));
   }
   // All of a layer's kernels; the generic ones are there already.
   void AddSpecialised(const QuantSpec& spec, const LayerShape& shape,
@@ -68,6 +67,11 @@ class Cases {
   std::vector<MatrixCase> Take() { return std::move(cases_); }
 
  private:
+  void AddGeneric(const absl::StatusOr<LayerPrograms>& programs) {
+    if (!programs.ok()) return;
+    if (programs->dense.has_value()) Add(Family::kGeneric, programs->dense->source);
+    Add(Family::kGeneric, programs->indexed.source);
+  }
   static std::string IdentityOf(const jit::KernelSource& source) {
     return absl::StrCat(source.architecture, "\n", source.name_expression, "\n", source.program);
   }

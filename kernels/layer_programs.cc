@@ -56,6 +56,7 @@ GemmProgram Sm90Program(const Sm90Choice& choice, const std::string& architectur
   launch.tiles_per_cluster = choice.config.sharers;
   launch.x_box_rows = choice.config.tokens / choice.config.sharers;
   launch.dynamic_shared_bytes = block.shared_bytes();
+  launch.overlaps_previous = true;
   launch.config = DescribeFields(choice.config);
   launch.config.emplace_back("cluster", absl::StrCat(choice.cluster));
   return program;
@@ -121,6 +122,7 @@ QuantizeProgram ProgramOf(const QuantizeProblem& problem, const QuantizeChoice& 
   launch.slice_columns = choice.slice_columns;
   launch.threads = config.threads;
   launch.shared_bytes = choice.shared_bytes;
+  launch.overlaps_previous = true;  // it is used in front of SM90 kernels only
   return program;
 }
 

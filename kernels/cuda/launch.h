@@ -20,9 +20,10 @@ struct LaunchGrid {
   Dim3 block;    // threads
   Dim3 cluster;  // blocks; 1x1x1 = no cluster launch
   unsigned dynamic_shared_bytes = 0;
-  // Programmatic dependent launch: may start while the kernel before it in the stream still runs;
-  // the kernel must then wait (griddepcontrol.wait) before it touches that kernel's results. SM90
-  // and newer.
+  // Programmatic dependent launch: may start while the kernel before it in the stream still runs, once all
+  // blocks of that one have allowed it; the kernel must then wait (griddepcontrol.wait) before it touches
+  // that kernel's results. Behind anything but a kernel it starts as usual. In a captured stream it becomes an
+  // edge of the same kind (driver 12.3 and newer). SM90 and newer.
   bool overlaps_previous = false;
 };
 

@@ -189,11 +189,11 @@ struct XScaleTileSm90 {
             static_cast<int>(Min<int64_t>(args.m - first_row, Config::kTokens))};
   }
 
-  // The thread's arrival must come after these copies.
-  __device__ void Load(int32_t first_chunk, uint32_t stage, int thread) const {
+  // By `threads` threads. The thread's arrival must come after these copies.
+  __device__ void Load(int32_t first_chunk, uint32_t stage, int thread, int threads) const {
     constexpr int kCount = Config::kColumnGroups * kSlabs * Config::kTokens;
     GEMMD_UNROLL
-    for (int first = 0; first < kCount; first += Tile::kProducerThreads) {
+    for (int first = 0; first < kCount; first += threads) {
       const int i = first + thread;
       if (i >= kCount) return;
       const int row = i % Config::kTokens;

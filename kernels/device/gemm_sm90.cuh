@@ -7,14 +7,19 @@
 //         device/sm90_tile.cuh, then one that copies. Weights: contract/packed_weights.h.
 // Keys    Scales multiply sums of scale_step columns in float32; such sums are added in the order
 //         of K, then over the parts in their order: every run gives the same bits.
-// Sync    full[stage]: bulk copies of weights and x and, where threads copy x or its scales, every
-//         producer thread. empty[stage]: one arrival per math warp of every block that shares x.
+// Sync    full[stage]: bulk copies of weights and x and, where threads copy x or its scales, one arrival
+//         of each of them. empty[stage]: one arrival per math warp of every block that shares x.
+// Overlap device/README.md, "Kernels that overlap". Before ptx::GridDependencyWait a thread touches the block's
+//         shared memory, the arguments and the packed weights only. Threads that copy x or its scales wait
+//         before the first of them; math threads wait before their first stage, hence before they read row
+//         scales, bias or factors and before they write y. So no block ends without having waited.
 #ifndef GEMMD_KERNELS_DEVICE_GEMM_SM90_CUH_
 #define GEMMD_KERNELS_DEVICE_GEMM_SM90_CUH_
 
 #include "kernels/device/activation_tile_sm90.cuh"
 #include "kernels/device/cluster_sum_sm90.cuh"
 #include "kernels/device/group_product_sm90.cuh"
+#include "kernels/device/ptx/grid_dependency.cuh"
 #include "kernels/device/ptx/warpgroup.cuh"
 #include "kernels/device/stage_ring_sm90.cuh"
 #include "kernels/device/tile_place_sm90.cuh"
@@ -25,33 +30,50 @@ namespace gemmd::device {
 // Threads that arrive at a stage's full barrier beside the one that starts bulk copies.
 template <class Config>
 __device__ int ProducersSm90(const GemmArgs& args) {
-  return args.has_x_map != 0 && !Config::kHasXScales ? 0 : Sm90Tile<Config>::kProducerThreads;
+  if (args.has_x_map == 0) return Sm90Tile<Config>::kProducerThreads;
+  return Config::kHasXScales ? Sm90Tile<Config>::kXThreads : 0;
 }
 
-// x comes by the tensor memory accelerator.
+// Weights of stages whose x is mapped, by one warp. They are not waited for: no kernel in front writes them.
 template <class Config>
-__device__ __forceinline__ void ProduceMappedSm90(const GemmArgs& args, StageRingSm90<Config> ring,
-                                                  int32_t tile, int64_t first_token,
-                                                  const ClusterPlaceSm90<Config>& place,
-                                                  int thread) {
+__device__ __forceinline__ void ProduceWeightsSm90(const GemmArgs& args,
+                                                   StageRingSm90<Config> ring, int32_t tile,
+                                                   StageRangeSm90 range) {
+  const auto weights = WeightCopySm90<Config>::Of(args, tile, gridDim.y == 1);
+  const auto chunks = static_cast<int32_t>(Sm90Tile<Config>::Layout().Chunks(args.weights.k));
+  int32_t chunk = range.first * Config::kColumnGroups;
+  GEMMD_NO_UNROLL
+  for (; chunk < chunks; chunk += range.step * Config::kColumnGroups, ring.Advance()) {
+    ring.WaitEmpty();
+    if (!ptx::ElectOne()) continue;
+    weights.Start(chunk, ring.weights(), ring.full(), MappedActivationsSm90<Config>::kBytes);
+  }
+}
+
+// x of the same stages by the tensor memory accelerator, and its scales by the threads; `thread` of kXThreads.
+template <class Config>
+__device__ __forceinline__ void ProduceMappedXSm90(const GemmArgs& args,
+                                                   StageRingSm90<Config> ring,
+                                                   int64_t first_token,
+                                                   const ClusterPlaceSm90<Config>& place,
+                                                   int thread) {
   const int warp = __shfl_sync(0xffffffffu, thread / 32, 0);
   if (!Config::kHasXScales && warp != 0) return;
-  using Activations = MappedActivationsSm90<Config>;
-  const auto weights = WeightCopySm90<Config>::Of(args, tile, gridDim.y == 1);
-  const auto activations = Activations::Of(args, first_token, {place.first_rank(), place.sharer});
+  const auto activations = MappedActivationsSm90<Config>::Of(args, first_token,
+                                                             {place.first_rank(), place.sharer});
   const auto x_scales = XScaleTileSm90<Config>::Of(args, first_token);
   const auto chunks = static_cast<int32_t>(Sm90Tile<Config>::Layout().Chunks(args.weights.k));
   const StageRangeSm90 range = place.range();
+  ptx::GridDependencyWait();
   int32_t chunk = range.first * Config::kColumnGroups;
   GEMMD_NO_UNROLL
   for (; chunk < chunks; chunk += range.step * Config::kColumnGroups, ring.Advance()) {
     ring.WaitEmpty();
     if (warp == 0 && ptx::ElectOne()) {
-      weights.Start(chunk, ring.weights(), ring.full(), Activations::kBytes);
       activations.Start(chunk, ring.activations(), ring.full());
     }
     if constexpr (Config::kHasXScales) {
-      x_scales.Load(chunk, ring.x_scales(), thread);
+      x_scales.Load(chunk, ring.x_scales(), thread, Sm90Tile<Config>::kXThreads);
       ptx::MbarrierArriveAfterCopies(ring.full());
     }
   }
@@ -66,11 +88,14 @@ __device__ __forceinline__ void ProduceCopiedSm90(const GemmArgs& args, StageRin
   const auto activations = ActivationTileSm90<Config>::Of(args, first_token, thread);
   const auto x_scales = XScaleTileSm90<Config>::Of(args, first_token);
   const auto chunks = static_cast<int32_t>(Sm90Tile<Config>::Layout().Chunks(args.weights.k));
+  ptx::GridDependencyWait();
   int32_t chunk = range.first * Config::kColumnGroups;
   for (; chunk < chunks; chunk += range.step * Config::kColumnGroups, ring.Advance()) {
     ring.WaitEmpty();
     if (thread == 0) weights.Start(chunk, ring.weights(), ring.full(), 0);
-    if constexpr (Config::kHasXScales) x_scales.Load(chunk, ring.x_scales(), thread);
+    if constexpr (Config::kHasXScales) {
+      x_scales.Load(chunk, ring.x_scales(), thread, Sm90Tile<Config>::kProducerThreads);
+    }
     activations.Load(chunk, ring.activations(), ring.full());
   }
 }
@@ -169,6 +194,7 @@ __global__ void __launch_bounds__(Sm90Tile<Config>::kThreads, 1)
   const auto tile = static_cast<int32_t>(tiles.cluster * Config::kSharers + place.sharer);
   const int64_t first_token = static_cast<int64_t>(tiles.token_tile) * Config::kTokens;
   const int thread = threadIdx.x;
+  ptx::GridDependencyLaunch();
 
   StageRingSm90<Config> ring(shared);
   if (thread == 0) ring.Init(ProducersSm90<Config>(args));
@@ -181,16 +207,19 @@ __global__ void __launch_bounds__(Sm90Tile<Config>::kThreads, 1)
   if (thread >= Tile::kMathThreads) {
     ptx::LowerRegisters<Tile::kProducerRegisters>();
     const int producer = thread - Tile::kMathThreads;
-    if (args.has_x_map != 0) {
-      ptx::PrefetchTensorMap(&args.x_map);
-      ProduceMappedSm90<Config>(args, ring, tile, first_token, place, producer);
-    } else {
+    if (args.has_x_map == 0) {
       ProduceCopiedSm90<Config>(args, ring, tile, first_token, place.range(), producer);
+    } else if (__shfl_sync(0xffffffffu, producer / 32, 0) == 0) {
+      ProduceWeightsSm90<Config>(args, ring, tile, place.range());
+    } else {
+      ptx::PrefetchTensorMap(&args.x_map);
+      ProduceMappedXSm90<Config>(args, ring, first_token, place, producer - Tile::kWeightThreads);
     }
     __syncwarp();
     ptx::NamedBarrierArrive<1, Tile::kThreads>();
   } else {
     ptx::RaiseRegisters<Tile::kMathRegisters>();
+    ptx::GridDependencyWait();
     GroupProductSm90<Config> product;
     MultiplySm90<Config>(args, ring, place, thread, product);
     ptx::NamedBarrier<1, Tile::kThreads>();  // the sums lie where the stages were

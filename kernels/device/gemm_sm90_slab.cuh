@@ -10,11 +10,15 @@
 // Sync    full[stage]: copies of weights, x and scales of x.
 //         empty[stage]: one arrival per math warp of every block that shares x. While a tile is
 //         stored, its last stage is the math warps' own; the others fill for the next tile.
+// Overlap As device/gemm_sm90.cuh: the warp that copies x waits before it, math threads before their first
+//         stage, and the warp that copies packed weights (scales that all rows of a tile share are among them)
+//         not at all.
 #ifndef GEMMD_KERNELS_DEVICE_GEMM_SM90_SLAB_CUH_
 #define GEMMD_KERNELS_DEVICE_GEMM_SM90_SLAB_CUH_
 
 #include "kernels/device/activation_tile_sm90.cuh"
 #include "kernels/device/cluster_sum_sm90.cuh"
+#include "kernels/device/ptx/grid_dependency.cuh"
 #include "kernels/device/ptx/warpgroup.cuh"
 #include "kernels/device/shared_product_sm90.cuh"
 #include "kernels/device/slab_copy_sm90.cuh"
@@ -101,17 +105,17 @@ struct TilePartsSm90<Config, true, true> {
   using Type = TokenPartsSm90<Config>;
 };
 
+// Weights, by one warp. They are not waited for: no kernel in front writes them.
 template <class Config>
-__device__ __forceinline__ void ProduceSlabsSm90(const GemmArgs& args, StageRingSm90<Config> ring,
-                                                 TileWalkSm90<Config> walk) {
-  using Activations = MappedActivationsSm90<Config>;
+__device__ __forceinline__ void ProduceWeightSlabsSm90(const GemmArgs& args,
+                                                       StageRingSm90<Config> ring,
+                                                       TileWalkSm90<Config> walk) {
   const SharersSm90<Config> sharers = {walk.place.first_rank(), walk.place.sharer};
   const int32_t slabs = SlabsSm90<Config>(args);
   const StageRangeSm90 range = walk.place.range();
   int last_scale_tile = Config::kStages - 1;
   for (; walk.HasTile(); walk.Advance()) {
     const auto weights = SlabCopySm90<Config>::Of(args, walk.tile(), walk.rows == 1);
-    const auto activations = Activations::Of(args, walk.first_token(), sharers);
     MappedXScalesSm90<Config> x_scales(args, walk.first_token(), sharers, last_scale_tile);
     GEMMD_NO_UNROLL
     for (int32_t slab = range.first; slab < slabs; slab += range.step, ring.Advance()) {
@@ -120,7 +124,30 @@ __device__ __forceinline__ void ProduceSlabsSm90(const GemmArgs& args, StageRing
       if (!ptx::ElectOne()) continue;
       if constexpr (Config::kHasXScales) ring.x_scale_place() = x_scales.place();
       weights.Start(slab, ring.weights(), ring.shared_scale(), ring.full(),
-                    Activations::kBytes + x_scales.bytes());
+                    MappedActivationsSm90<Config>::kBytes + x_scales.bytes());
+    }
+    last_scale_tile = x_scales.tile();
+  }
+}
+
+// x and its scales, by another warp.
+template <class Config>
+__device__ __forceinline__ void ProduceXSlabsSm90(const GemmArgs& args, StageRingSm90<Config> ring,
+                                                  TileWalkSm90<Config> walk) {
+  const SharersSm90<Config> sharers = {walk.place.first_rank(), walk.place.sharer};
+  const int32_t slabs = SlabsSm90<Config>(args);
+  const StageRangeSm90 range = walk.place.range();
+  int last_scale_tile = Config::kStages - 1;
+  ptx::GridDependencyWait();
+  for (; walk.HasTile(); walk.Advance()) {
+    const auto activations =
+        MappedActivationsSm90<Config>::Of(args, walk.first_token(), sharers);
+    MappedXScalesSm90<Config> x_scales(args, walk.first_token(), sharers, last_scale_tile);
+    GEMMD_NO_UNROLL
+    for (int32_t slab = range.first; slab < slabs; slab += range.step, ring.Advance()) {
+      if constexpr (Config::kHasXScales) x_scales.MoveTo(slab);
+      ring.WaitEmpty();
+      if (!ptx::ElectOne()) continue;
       activations.Start(slab, ring.activations(), ring.full());
       if constexpr (Config::kHasXScales) x_scales.Start(ring);
     }
@@ -194,6 +221,7 @@ __global__ void __launch_bounds__(Sm90Tile<Config>::kThreads, 1)
   extern __shared__ __align__(1024) char shared[];
   const auto walk = TileWalkSm90<Config>::Of(args);
   const int thread = threadIdx.x;
+  ptx::GridDependencyLaunch();
 
   StageRingSm90<Config> ring(shared);
   if (thread == 0) ring.Init(/*producers=*/0);
@@ -205,12 +233,17 @@ __global__ void __launch_bounds__(Sm90Tile<Config>::kThreads, 1)
 
   if (thread >= Tile::kMathThreads) {
     ptx::LowerRegisters<Tile::kProducerRegisters>();
-    if (__shfl_sync(0xffffffffu, thread / 32, 0) != Tile::kMathThreads / 32) return;
-    ptx::PrefetchTensorMap(&args.x_map);
-    if constexpr (Config::kHasXScales) ptx::PrefetchTensorMap(&args.x_scale_map);
-    ProduceSlabsSm90<Config>(args, ring, walk);
+    const int warp = __shfl_sync(0xffffffffu, (thread - Tile::kMathThreads) / 32, 0);
+    if (warp == 0) {
+      ProduceWeightSlabsSm90<Config>(args, ring, walk);
+    } else if (warp == 1) {
+      ptx::PrefetchTensorMap(&args.x_map);
+      if constexpr (Config::kHasXScales) ptx::PrefetchTensorMap(&args.x_scale_map);
+      ProduceXSlabsSm90<Config>(args, ring, walk);
+    }
   } else {
     ptx::RaiseRegisters<Tile::kMathRegisters>();
+    ptx::GridDependencyWait();
     MultiplySlabsSm90<Config>(args, shared, ring, walk, thread);
     if (walk.place.blocks() == 1) return;
     __syncwarp();

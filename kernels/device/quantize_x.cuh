@@ -5,6 +5,8 @@
 //         quantize_x_maxima.cuh.
 // Sync    Block-wide.
 // Keys    The bits of a row depend on that row only.
+// Overlap device/README.md, "Kernels that overlap": every thread waits before anything else, as x is the
+//         previous kernel's and codes are what it may still read.
 #ifndef GEMMD_KERNELS_DEVICE_QUANTIZE_X_CUH_
 #define GEMMD_KERNELS_DEVICE_QUANTIZE_X_CUH_
 
@@ -12,6 +14,10 @@
 #include "kernels/device/quantize_x_input.cuh"
 #include "kernels/device/quantize_x_maxima.cuh"
 #include "kernels/device/quantize_x_store.cuh"
+
+#ifdef __CUDACC__
+#include "kernels/device/ptx/grid_dependency.cuh"
+#endif
 
 namespace gemmd::device {
 
@@ -97,6 +103,8 @@ struct QuantizeBlock {
 template <class Config>
 __global__ void __launch_bounds__(Config::kThreads)
     QuantizeX(const __grid_constant__ QuantizeArgs args) {
+  ptx::GridDependencyLaunch();
+  ptx::GridDependencyWait();
   extern __shared__ float shared[];
   using Block = QuantizeBlock<Config>;
   constexpr int kHeld = Block::Tile::kHeld;

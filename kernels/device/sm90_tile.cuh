@@ -37,6 +37,8 @@ struct Sm90Tile {
   static constexpr int kMathGroups = Block().math_groups();
   static constexpr int kMathThreads = Block().math_threads();
   static constexpr int kProducerThreads = Sm90Block::kProducerThreads;
+  static constexpr int kWeightThreads = 32;  // of the producers, where x is mapped
+  static constexpr int kXThreads = kProducerThreads - kWeightThreads;
   static constexpr int kThreads = Block().threads();
   static constexpr int kRows = Block().rows();
   static constexpr int kSlabTileBytes = Block().slab_tile_bytes();

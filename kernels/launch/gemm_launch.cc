@@ -51,6 +51,7 @@ absl::StatusOr<cuda::LaunchGrid> GemmGrid(const GemmKernel& kernel, int64_t row_
   cuda::LaunchGrid grid;
   grid.block.x = static_cast<unsigned>(kernel.threads);
   grid.dynamic_shared_bytes = static_cast<unsigned>(kernel.dynamic_shared_bytes);
+  grid.overlaps_previous = kernel.overlaps_previous;
   if (rows_first) {
     grid.grid.x = static_cast<unsigned>(row_tiles);
     grid.grid.y = static_cast<unsigned>(std::min(n_tiles, kLargestGridY));

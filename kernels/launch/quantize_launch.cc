@@ -49,6 +49,7 @@ cuda::LaunchGrid QuantizeGrid(const QuantizeKernel& kernel, int64_t rows) {
   grid.grid.y = static_cast<unsigned>((kernel.k + kernel.slice_columns - 1) / kernel.slice_columns);
   grid.block.x = static_cast<unsigned>(kernel.threads);
   grid.dynamic_shared_bytes = static_cast<unsigned>(kernel.shared_bytes);
+  grid.overlaps_previous = kernel.overlaps_previous;
   return grid;
 }
 

@@ -30,6 +30,7 @@ struct QuantizeKernel {
   int64_t slice_columns = 0;
   int threads = 0;
   int shared_bytes = 0;
+  bool overlaps_previous = false;  // as in GemmKernel
 
   int64_t groups() const {
     return mode == QuantizeMode::kDynamicGroup ? (k + group - 1) / group : 1;

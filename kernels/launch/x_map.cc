@@ -1,6 +1,6 @@
 #include "kernels/launch/x_map.h"
 
-#include <cstring>
+#include "kernels/launch/map_cache.h"
 
 namespace gemmd {
 namespace {
@@ -46,54 +46,32 @@ bool IsAddressable(const void* matrix, int64_t row_bytes) {
          row_bytes < kLargestStride;
 }
 
-// Boxes of `box_columns` columns by `box_rows` rows of [m][columns].
-struct Boxes {
-  CUtensorMapDataType type;
-  const void* matrix;
-  int64_t columns;
-  int64_t row_bytes;
-  int box_columns;
-  int box_rows;
-  CUtensorMapSwizzle swizzle;
-};
-
-bool Encode(const cuda::DriverTable& driver, const Boxes& boxes, int64_t m, TensorMap& to) {
-  CUtensorMap map;
-  const cuuint64_t extents[] = {static_cast<cuuint64_t>(boxes.columns), static_cast<cuuint64_t>(m)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(boxes.row_bytes)};
-  const cuuint32_t box[] = {static_cast<cuuint32_t>(boxes.box_columns),
-                            static_cast<cuuint32_t>(boxes.box_rows)};
-  const cuuint32_t every[] = {1, 1};
-  const CUresult result = driver.cuTensorMapEncodeTiled(
-      &map, boxes.type, 2, const_cast<void*>(boxes.matrix), extents, strides, box, every,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, boxes.swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) return false;
-  static_assert(sizeof(map) == sizeof(to));
-  std::memcpy(&to, &map, sizeof(map));
-  return true;
+MapRecipe XRecipe(const GemmKernel& kernel, const GemmArgs& args) {
+  return {.matrix = args.x,
+          .rows = args.m,
+          .columns = args.weights.k,
+          .row_bytes = RowBytes(args),
+          .box_columns = static_cast<int32_t>(kBoxBytes / ElementBytes(args.x_type)),
+          .box_rows = kernel.x_box_rows,
+          .type = MapType(args.x_type),
+          .swizzle = CU_TENSOR_MAP_SWIZZLE_128B};
 }
 
-bool EncodeX(const cuda::DriverTable& driver, const GemmKernel& kernel, GemmArgs& args) {
-  const Boxes boxes = {.type = MapType(args.x_type),
-                       .matrix = args.x,
-                       .columns = args.weights.k,
-                       .row_bytes = RowBytes(args),
-                       .box_columns = static_cast<int>(kBoxBytes / ElementBytes(args.x_type)),
-                       .box_rows = kernel.x_box_rows,
-                       .swizzle = CU_TENSOR_MAP_SWIZZLE_128B};
-  return Encode(driver, boxes, args.m, args.x_map);
+MapRecipe XScaleRecipe(const GemmKernel& kernel, const GemmArgs& args) {
+  return {.matrix = args.group_scale,
+          .rows = args.m,
+          .columns = XScaleColumns(args),
+          .row_bytes = XScaleRowBytes(args),
+          .box_columns = kAlignment / static_cast<int32_t>(sizeof(float)),
+          .box_rows = kernel.x_box_rows,
+          .type = CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+          .swizzle = CU_TENSOR_MAP_SWIZZLE_NONE};
 }
 
-bool EncodeXScales(const cuda::DriverTable& driver, const GemmKernel& kernel, GemmArgs& args) {
-  const Boxes boxes = {.type = CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-                       .matrix = args.group_scale,
-                       .columns = XScaleColumns(args),
-                       .row_bytes = XScaleRowBytes(args),
-                       .box_columns = kAlignment / static_cast<int>(sizeof(float)),
-                       .box_rows = kernel.x_box_rows,
-                       .swizzle = CU_TENSOR_MAP_SWIZZLE_NONE};
-  return Encode(driver, boxes, args.m, args.x_scale_map);
+bool Set(const cuda::DriverTable& driver, const MapRecipe& recipe, TensorMap& to) {
+  const TensorMap* const map = MapCache::OfThread().Get(driver, recipe);
+  if (map != nullptr) to = *map;
+  return map != nullptr;
 }
 
 bool HasXScaleMap(const GemmArgs& args) {
@@ -109,8 +87,11 @@ void SetXMap(const cuda::DriverTable& driver, const GemmKernel& kernel, GemmArgs
   args.has_x_map = 0;
   if (kernel.x_box_rows == 0 || !IsXAddressable(args) || args.m < 1) return;
   const bool wants_scales = kernel.needs_x_map && args.group_scale != nullptr;
-  if (wants_scales && (!HasXScaleMap(args) || !EncodeXScales(driver, kernel, args))) return;
-  args.has_x_map = EncodeX(driver, kernel, args) ? 1 : 0;
+  if (wants_scales && (!HasXScaleMap(args) ||
+                       !Set(driver, XScaleRecipe(kernel, args), args.x_scale_map))) {
+    return;
+  }
+  args.has_x_map = Set(driver, XRecipe(kernel, args), args.x_map) ? 1 : 0;
 }
 
 }  // namespace gemmd

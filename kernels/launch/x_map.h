@@ -3,7 +3,8 @@
 // Errors  None: where the accelerator cannot address x (rows that do not start at multiples of 16 bytes),
 //         has_x_map is 0 and the kernel's threads copy, where it lets them (GemmKernel::needs_x_map). It
 //         is 0 for kernels that need x_map too where their group scales cannot be addressed.
-// Threads Any. No driver call reaches the GPU.
+// Threads Any. No driver call at all where the thread has launched with the same memory and shape before
+//         (launch/map_cache.h), else one for each map, which does not reach the GPU.
 #ifndef GEMMD_KERNELS_LAUNCH_X_MAP_H_
 #define GEMMD_KERNELS_LAUNCH_X_MAP_H_
 

@@ -21,9 +21,8 @@ class PackedColumn {
 
   __host__ __device__ PackedColumn(const PackedLayout& layout, int column, int first_row)
       : layout_(layout), column_(column), first_row_(first_row), count_(CodePartCount(layout)) {
-    GEMMD_UNROLL
-    for (int i = 0; i < kMostCodeParts; ++i) {
-      if (i >= count_) break;
+    GEMMD_NO_UNROLL
+    for (int i = 0; i < count_; ++i) {
       parts_[i] = CodePartOf(layout, i, first_row, column);
       words_per_row_[i] = CodePartOf(layout, i, first_row + 1, column).word - parts_[i].word;
       words_per_16_[i] = CodePartOf(layout, i, first_row + 16, column).word - parts_[i].word;
@@ -37,9 +36,8 @@ class PackedColumn {
       const CodePart part = CodePartOf(layout_, 0, first_row_ + 16 * a + b, column_);
       return put(part.word, part.In(code));
     }
-    GEMMD_UNROLL
-    for (int i = 0; i < kMostCodeParts; ++i) {
-      if (i >= count_) break;
+    GEMMD_NO_UNROLL
+    for (int i = 0; i < count_; ++i) {
       put(parts_[i].word + a * words_per_16_[i] + b * words_per_row_[i], parts_[i].In(code));
     }
   }
@@ -99,7 +97,7 @@ struct PackedUnit {
       for (int b = 0; b < PackedColumn::kRows; ++b) {
         if (row + b < rows) codes[b] = Code(row + b, k) ^ args.flip;
       }
-      GEMMD_UNROLL
+      GEMMD_NO_UNROLL  // the compiler's time goes with the code
       for (int b = 0; b < PackedColumn::kRows; ++b) {
         if (row + b < rows) place.PutCode(a, b, codes[b], put_word);
       }

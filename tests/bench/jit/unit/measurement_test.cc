@@ -42,7 +42,7 @@ TEST(JudgeTest, AMachineWithFewerCoresCanMeetTheBarAndNotMissIt) {
 }
 
 TEST(ReportTest, ARowWithoutValueSaysWhy) {
-  Log log(4);
+  Log log(4, [](const std::vector<Measurement>&) {});
   log.Add(Row(1, 10));
   Measurement without = Row(1, 10);
   without.value = {};

@@ -1,10 +1,13 @@
 #include "kernels/cuda/ipc.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "kernels/base/status.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/handles.h"
@@ -35,6 +38,24 @@ absl::Status OpenFailed(const DriverTable& driver, CUresult result) {
   return Error(
       absl::StatusCode::kFailedPrecondition, "IPC_OPEN_FAILED",
       absl::StrCat("cuIpcOpenMemHandle: ", ResultText(driver, result), "; ", OpenHint(result)));
+}
+
+// Small allocations of a process share a block of device memory, each with a handle of its own. While another
+// one's mapping of that block is being closed, or the block that lay there before is, the driver says
+// ALREADY_MAPPED (seen on driver 580): the open is tried again.
+CUresult OpenWhenUnmapped(const DriverTable& driver, const CUipcMemHandle& handle,
+                          CUdeviceptr& address) {
+  constexpr absl::Duration kPatience = absl::Seconds(1);
+  constexpr absl::Duration kLongestPause = absl::Milliseconds(16);
+  absl::Duration pause = absl::Milliseconds(1);
+  const absl::Time deadline = absl::Now() + kPatience;
+  for (;;) {
+    const CUresult result =
+        driver.cuIpcOpenMemHandle(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    if (result != CUDA_ERROR_ALREADY_MAPPED || absl::Now() >= deadline) return result;
+    absl::SleepFor(pause);
+    pause = std::min(2 * pause, kLongestPause);
+  }
 }
 
 absl::Status NotIpcCapable(uintptr_t pointer, absl::string_view why) {
@@ -74,8 +95,7 @@ absl::StatusOr<IpcMapping> IpcMapping::Open(const DriverTable& driver,
   CUipcMemHandle raw;
   std::memcpy(&raw, handle.data(), sizeof(raw));
   CUdeviceptr address = 0;
-  const CUresult result =
-      driver.cuIpcOpenMemHandle(&address, raw, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+  const CUresult result = OpenWhenUnmapped(driver, raw, address);
   if (result != CUDA_SUCCESS) return OpenFailed(driver, result);
   IpcMapping mapping(driver, context, address);
   GEMMD_RETURN_IF_ERROR(mapping.CheckSize(allocation_size));

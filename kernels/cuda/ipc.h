@@ -27,7 +27,8 @@ inline constexpr size_t kIpcHandleBytes = CU_IPC_HANDLE_SIZE;  // 64
 // Another process's allocation, mapped while the object lives.
 class IpcMapping {
  public:
-  // `allocation_size` is what the exporter says the allocation has; 0 = take the driver's word.
+  // `allocation_size` is what the exporter says the allocation has; 0 = take the driver's word. Waits up to a
+  // second for mappings of the same device memory that are being closed.
   static absl::StatusOr<IpcMapping> Open(const DriverTable& driver,
                                          absl::Span<const std::byte> handle,
                                          uint64_t allocation_size);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -315,6 +316,21 @@ TEST_F(IpcImportTest, UnknownHandleGetsAHint) {
   const absl::Status status = Open(0).status();
   EXPECT_EQ(ReasonOf(status), "IPC_OPEN_FAILED");
   EXPECT_THAT(std::string(status.message()), HasSubstr("PID namespace"));
+}
+
+TEST_F(IpcImportTest, WaitsWhileAnotherMappingOfTheMemoryIsBeingClosed) {
+  fake_.Fail("cuIpcOpenMemHandle", CUDA_ERROR_ALREADY_MAPPED, 0, 3);
+  EXPECT_TRUE(Open(1000).ok());
+  EXPECT_EQ(fake_.Calls("cuIpcOpenMemHandle"), 4);
+}
+
+TEST_F(IpcImportTest, DoesNotWaitForEver) {
+  fake_.Fail("cuIpcOpenMemHandle", CUDA_ERROR_ALREADY_MAPPED, 0, std::numeric_limits<int>::max());
+  const absl::Status status = Open(1000).status();
+  EXPECT_EQ(ReasonOf(status), "IPC_OPEN_FAILED");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("CUDA_ERROR_ALREADY_MAPPED"));
+  EXPECT_EQ(fake_.Calls("cuIpcCloseMemHandle"), 0);
+  fake_.ClearFailures();
 }
 
 TEST_F(IpcImportTest, LostContextIsNotBlamedOnTheHandle) {

@@ -1,10 +1,12 @@
 #include "client/gemmctl/register_model.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -73,6 +75,13 @@ std::string ModelText(const client::Model& model) {
                       failures.Text());
 }
 
+// Whether --experts chose anything: of a stack, or among experts that are stored one by one.
+bool HasExperts(const client::Model& model) {
+  return std::any_of(model.layers.begin(), model.layers.end(), [](const auto& entry) {
+    return entry.second.info().experts() > 1 || absl::StrContains(entry.first, "experts.");
+  });
+}
+
 nlohmann::ordered_json ModelJson(const client::Model& model) {
   nlohmann::ordered_json layers = nlohmann::ordered_json::object();
   for (const auto& [module, layer] : model.layers) layers[module] = ToJson(layer.info());
@@ -128,7 +137,7 @@ absl::StatusOr<v1::RegisterModelRequest> ModelRequest(const Arguments& arguments
   request.set_fuse(arguments.Has("fuse"));
   request.set_keep_going(arguments.Has("keep-going"));
   GEMMD_ASSIGN_OR_RETURN(const v1::LayerSlice slice, SliceOf(arguments));
-  *request.mutable_slice()->mutable_experts() = slice.experts();
+  if (slice.has_experts()) *request.mutable_slice()->mutable_experts() = slice.experts();
   GEMMD_RETURN_IF_ERROR(SetTensor(arguments, *request.mutable_slice()));
   return request;
 }
@@ -146,6 +155,9 @@ absl::StatusOr<client::Model> RegisterAll(const Context& context,
   });
   line.reset();  // wiped before anything is printed
   GEMMD_RETURN_IF_ERROR(model.status());
+  if (request.slice().has_experts() && !HasExperts(*model)) {
+    std::fprintf(context.err, "warning: --experts chose nothing: no module has experts\n");
+  }
   if (context.json) {
     context.PrintJson(ModelJson(*model));
   } else {

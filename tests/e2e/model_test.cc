@@ -203,10 +203,11 @@ TEST_F(ModelTest, GemmctlRegistersAll) {
   auto rest = StartTool({"register", damaged, "--all", "--keep-going"});
   EXPECT_EQ(rest->Wait(absl::Minutes(1)), 1);
   EXPECT_THAT(rest->Rest(), HasSubstr("1 of 7 modules were not registered"));
-  StartTool({"register", folder, "--all", "--exclude", "lm_hed"})->Wait(absl::Minutes(1));
+  StartTool({"register", folder, "--all", "--exclude", "lm_hed", "--experts", "0/3"})->Wait(absl::Minutes(1));
   std::stringstream told;
   told << std::ifstream(log()).rdbuf();
   EXPECT_THAT(told.str(), HasSubstr("warning: --exclude 'lm_hed' matches none of the chosen modules"));
+  EXPECT_THAT(told.str(), HasSubstr("warning: --experts chose nothing: no module has experts"));
   for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
            {"--rows", "0/2"}, {"--tp", "half"}, {"--name", "x"}, {"model.layers.0.mlp.up_proj"}}) {
     std::vector<std::string> words = {"register", folder, "--all"};

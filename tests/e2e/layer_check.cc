@@ -265,8 +265,8 @@ absl::StatusOr<Identity> MakeIdentity(Session& session, const std::string& devic
   weight.set_mantissa_bits(23);
   weight.set_special(v1::SPECIAL_VALUES_IEEE);
   tensors.codes = {&identity.memory, 0, codes.size()};
-  GEMMD_ASSIGN_OR_RETURN(identity.layer,
-                         session.RegisterTensors(tensors, device, absl::StrCat("identity ", n)));
+  const std::string name = absl::StrCat("identity ", experts, " ", n);  // one content, whoever asks at once
+  GEMMD_ASSIGN_OR_RETURN(identity.layer, session.RegisterTensors(tensors, device, name));
   return identity;
 }
 

@@ -198,7 +198,9 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
 
 CheckpointReader AutoRoundReader() {
   return {
-      "auto-round", {".qweight", ".weight_packed", ".weight_scale_inv", ".weight_scale"}, &Read};
+      "auto-round",
+      {".qweight", ".qzeros", ".scales", ".weight_packed", ".weight_scale_inv", ".weight_scale"},
+      &Read};
 }
 
 }  // namespace gemmd

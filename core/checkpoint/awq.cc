@@ -198,6 +198,6 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
 
 }  // namespace
 
-CheckpointReader AwqReader() { return {"awq", {".qweight"}, &Read}; }
+CheckpointReader AwqReader() { return {"awq", {".qweight", ".qzeros", ".scales"}, &Read}; }
 
 }  // namespace gemmd

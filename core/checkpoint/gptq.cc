@@ -255,6 +255,6 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
 
 }  // namespace
 
-CheckpointReader GptqReader() { return {"gptq", {".qweight"}, &Read}; }
+CheckpointReader GptqReader() { return {"gptq", {".qweight", ".qzeros", ".scales"}, &Read}; }
 
 }  // namespace gemmd

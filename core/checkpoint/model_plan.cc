@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "core/checkpoint/checkpoint_files.h"
+#include "core/checkpoint/errors.h"
 #include "core/checkpoint/module_rules.h"
 #include "kernels/base/status.h"
 
@@ -90,6 +91,28 @@ bool IsWholeStack(const std::map<int64_t, std::set<std::string>>& experts) {
                      [&](const auto& one) { return one.second == experts.begin()->second; });
 }
 
+// A stack with a gap is damage, not single layers.
+absl::Status CheckStacks(const Names& modules) {
+  NamesByPrefix groups;
+  for (const std::string& module : modules) {
+    const auto [prefix, name] = Split(module);
+    groups[prefix].insert(name);
+  }
+  for (const auto& [prefix, experts] : ExpertsIn(groups)) {
+    std::set<std::string> names;
+    for (const auto& [expert, own] : experts) names.insert(own.begin(), own.end());
+    for (int64_t expert = 0; expert <= experts.rbegin()->first; ++expert) {
+      const auto found = experts.find(expert);
+      for (const std::string& name : names) {
+        if (found != experts.end() && found->second.count(name) > 0) continue;
+        return BadCheckpoint(absl::StrCat("module ", prefix, expert, ".", name, ": expected, as other experts of ",
+                                          experts.rbegin()->first + 1, " have it; found no tensors for it"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 // ---- selection ----
 
 bool IsPattern(const std::string& text) { return text.find_first_of("*?") != std::string::npos; }
@@ -148,6 +171,17 @@ Names Unmarked(const CheckpointFiles& files, const Names& listed) {
     }
   }
   return found;
+}
+
+// A tensor that is in the index alone must fail its model, not leave its module out.
+absl::Status CheckIndex(const CheckpointFiles& files) {
+  for (const auto& [name, shard] : files.index()) {
+    const auto file = files.Shard(shard);
+    if (!file.ok() || (*file)->Find(name) != nullptr) continue;
+    return BadCheckpoint(absl::StrCat(shard, ": tensor ", name,
+                                      ": expected by the index, the file holds no such tensor"));
+  }
+  return absl::OkStatus();
 }
 
 // All modules that a call may choose from, sorted.
@@ -239,7 +273,9 @@ Names FuseModules(const Names& modules) {
 }
 
 absl::StatusOr<ModelPlan> PlanModel(const Checkpoint& checkpoint, const ModelSelection& selection) {
+  GEMMD_RETURN_IF_ERROR(CheckIndex(checkpoint.files()));
   GEMMD_ASSIGN_OR_RETURN(const Names all, Candidates(checkpoint));
+  if (selection.fuse) GEMMD_RETURN_IF_ERROR(CheckStacks(all));
   GEMMD_ASSIGN_OR_RETURN(const Names chosen,
                          Chosen(selection.modules, selection.fuse ? FuseModules(all) : all));
   GEMMD_ASSIGN_OR_RETURN(const Names own, OwnExperts(selection.experts, all, chosen));

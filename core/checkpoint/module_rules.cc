@@ -30,6 +30,17 @@ constexpr auto kSyntax = std::regex_constants::ECMAScript | std::regex_constants
 constexpr auto kSyntax = std::regex_constants::ECMAScript;
 #endif
 
+// std::regex computes the number of a repetition or back-reference without a look at its length.
+bool HasLongNumber(absl::string_view pattern) {
+  constexpr int kMostDigits = 9;
+  int digits = 0;
+  for (const char c : pattern) {
+    digits = absl::ascii_isdigit(static_cast<unsigned char>(c)) ? digits + 1 : 0;
+    if (digits > kMostDigits) return true;
+  }
+  return false;
+}
+
 // A class name: "Linear" and its relatives are the only ones whose modules hold weights we read.
 bool IsLinearClass(const std::string& target) {
   return target.find('.') == std::string::npos &&
@@ -98,6 +109,9 @@ absl::StatusOr<const Json*> FirstGroup(const std::vector<Target>& targets,
 absl::StatusOr<bool> PythonMatch(const std::string& pattern, const std::string& text) {
   if (pattern.size() > kLongestText || text.size() > kLongestText) {
     return BadCheckpoint(absl::StrCat("pattern or module name longer than ", kLongestText));
+  }
+  if (HasLongNumber(pattern)) {
+    return BadCheckpoint(absl::StrCat("pattern \"", pattern, "\" has a number of more than 9 digits"));
   }
   try {
     const std::regex regex(pattern, kSyntax);

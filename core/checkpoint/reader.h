@@ -18,7 +18,8 @@ namespace gemmd {
 
 struct CheckpointReader {
   const char* quant_method;
-  // Names of quantized modules end in one of these behind the module.
+  // Tensors of quantized modules, by what follows the module. Beside the codes' own those whose lack of codes must
+  // be an error, not a module that goes missing; longest first.
   std::vector<const char*> markers;
   // The module's weights. `config` is quantization_config. Reads every tensor the format defines.
   absl::StatusOr<StandardTensor> (*read)(const Json& config, ModuleTensors& tensors);

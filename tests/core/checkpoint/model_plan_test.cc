@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <map>
 
+#include "absl/strings/match.h"
 #include "kernels/base/status.h"
 #include "tests/core/checkpoint/test_checkpoint.h"
 
@@ -120,6 +122,56 @@ TEST(PlanModelTest, HasModulesWhoseScalesAreMissing) {
     EXPECT_EQ(plan->modules.size(), PlanByName(name, {}).size()) << name;
     EXPECT_EQ(ReasonOf((*checkpoint)->ReadLayer(plan->modules.front().module).status()), "BAD_CHECKPOINT");
   }
+}
+
+TEST(PlanModelTest, HasModulesWhoseCodesAreMissing) {
+  for (const char* name : {"gptq_v1_autogptq_b4_g128_sym", "awq_gemm_g64_qkv", "autoround_autogptq_b4_g64_sym",
+                           "autoround_native_b4_g32_asym"}) {
+    EditableCheckpoint damaged(name);
+    for (auto it = damaged.tensors.begin(); it != damaged.tensors.end();) {
+      it = absl::EndsWith(it->first, ".qweight") ? damaged.tensors.erase(it) : std::next(it);
+    }
+    TemporaryDirectory directory;
+    damaged.Write(directory.path());
+    const auto checkpoint = Checkpoint::Open(directory.path());
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+    const auto plan = PlanModel(**checkpoint, {});
+    ASSERT_TRUE(plan.ok()) << name << ": " << plan.status();
+    EXPECT_EQ(plan->modules.size(), PlanByName(name, {}).size()) << name;
+    EXPECT_EQ(ReasonOf((*checkpoint)->ReadLayer(plan->modules.front().module).status()), "BAD_CHECKPOINT");
+  }
+}
+
+TEST(PlanModelTest, RefusesStacksWithAGap) {
+  for (const char* gone : {"experts.1.", "experts.2.up_proj"}) {
+    EditableCheckpoint damaged("modelopt_fp8_qwen3moe");
+    for (auto it = damaged.tensors.begin(); it != damaged.tensors.end();) {
+      it = absl::StrContains(it->first, gone) ? damaged.tensors.erase(it) : std::next(it);
+    }
+    TemporaryDirectory directory;
+    damaged.Write(directory.path());
+    const auto checkpoint = Checkpoint::Open(directory.path());
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+    const absl::Status status = PlanModel(**checkpoint, {.fuse = true}).status();
+    EXPECT_EQ(ReasonOf(status), "BAD_CHECKPOINT") << gone;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(gone));
+    EXPECT_TRUE(PlanModel(**checkpoint, {}).ok()) << "each for itself is asked for";
+  }
+}
+
+TEST(PlanModelTest, RefusesAnIndexThatPromisesMore) {
+  EditableCheckpoint checkpoint_of("gptq_v1_autogptq_b4_g128_sym");
+  TemporaryDirectory directory;
+  checkpoint_of.Write(directory.path());
+  nlohmann::json weight_map;
+  for (const auto& [name, tensor] : checkpoint_of.tensors) weight_map[name] = "model.safetensors";
+  weight_map["model.layers.1.mlp.up_proj.qweight"] = "model.safetensors";
+  std::ofstream(directory.path() / "model.safetensors.index.json") << nlohmann::json{{"weight_map", weight_map}};
+  const auto checkpoint = Checkpoint::Open(directory.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const absl::Status status = PlanModel(**checkpoint, {}).status();
+  EXPECT_EQ(ReasonOf(status), "BAD_CHECKPOINT");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("model.layers.1.mlp.up_proj.qweight"));
 }
 
 TEST(PlanModelTest, FusesBeforePatternsAreMatched) {

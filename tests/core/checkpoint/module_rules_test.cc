@@ -1,4 +1,5 @@
 // Which module gets which scheme, against the exporters' own functions (tests/data/resolve).
+#include "absl/strings/str_cat.h"
 #include "core/checkpoint/module_rules.h"
 
 #include <gtest/gtest.h>
@@ -29,6 +30,10 @@ TEST(PythonMatchTest, IsAnchoredAtTheStartOnly) {
   EXPECT_TRUE(*PythonMatch("(?!.*gate).*", "model.layers"));
   EXPECT_EQ(ReasonOf(PythonMatch("(", "x").status()), "BAD_CHECKPOINT");
   EXPECT_EQ(ReasonOf(PythonMatch(std::string(600, 'a'), "x").status()), "BAD_CHECKPOINT");
+  for (const char* const number : {"8888888888888888888", "88888888888888888888"}) {  // found by fuzzing
+    EXPECT_EQ(ReasonOf(PythonMatch(absl::StrCat("\\", number), "x").status()), "BAD_CHECKPOINT");
+    EXPECT_EQ(ReasonOf(PythonMatch(absl::StrCat("a{", number, "}"), "x").status()), "BAD_CHECKPOINT");
+  }
 }
 
 TEST(PythonMatchTest, TakesPolynomialTimeForHostilePatterns) {

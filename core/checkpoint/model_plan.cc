@@ -173,13 +173,28 @@ Names Unmarked(const CheckpointFiles& files, const Names& listed) {
   return found;
 }
 
-// A tensor that is in the index alone must fail its model, not leave its module out.
+// Whether index and files agree: a tensor that is in the index alone would leave its module out, and of one in
+// two files nobody knows which is meant.
 absl::Status CheckIndex(const CheckpointFiles& files) {
-  for (const auto& [name, shard] : files.index()) {
+  const std::map<std::string, std::string>& index = files.index();
+  std::set<std::string> shards;
+  for (const auto& [name, shard] : index) {
     const auto file = files.Shard(shard);
-    if (!file.ok() || (*file)->Find(name) != nullptr) continue;
-    return BadCheckpoint(absl::StrCat(shard, ": tensor ", name,
-                                      ": expected by the index, the file holds no such tensor"));
+    if (!file.ok()) continue;  // so is what lies in it
+    if ((*file)->Find(name) == nullptr) {
+      return BadCheckpoint(absl::StrCat(shard, ": tensor ", name,
+                                        ": expected by the index, the file holds no such tensor"));
+    }
+    shards.insert(shard);
+  }
+  for (const std::string& shard : shards) {
+    GEMMD_ASSIGN_OR_RETURN(const SafetensorsFile* const file, files.Shard(shard));
+    for (const auto& [name, info] : file->tensors()) {
+      const auto indexed = index.find(name);
+      if (indexed == index.end() || indexed->second == shard) continue;
+      return BadCheckpoint(absl::StrCat(shard, ": tensor ", name, ": expected in ", indexed->second,
+                                        " only, by the index"));
+    }
   }
   return absl::OkStatus();
 }

@@ -174,6 +174,24 @@ TEST(PlanModelTest, RefusesAnIndexThatPromisesMore) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("model.layers.1.mlp.up_proj.qweight"));
 }
 
+TEST(PlanModelTest, RefusesATensorInTwoFiles) {
+  EditableCheckpoint whole("gptq_v1_autogptq_b4_g128_sym");
+  TemporaryDirectory directory;
+  whole.Write(directory.path());
+  const auto file = directory.path() / "model.safetensors";
+  const auto other = directory.path() / "other.safetensors";
+  std::filesystem::copy_file(file, other);
+  nlohmann::json weight_map;
+  for (const auto& [name, tensor] : whole.tensors) weight_map[name] = "model.safetensors";
+  weight_map["model.layers.0.mlp.down_proj.scales"] = "other.safetensors";
+  std::ofstream(directory.path() / "model.safetensors.index.json") << nlohmann::json{{"weight_map", weight_map}};
+  const auto checkpoint = Checkpoint::Open(directory.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const absl::Status status = PlanModel(**checkpoint, {}).status();
+  EXPECT_EQ(ReasonOf(status), "BAD_CHECKPOINT");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("by the index"));
+}
+
 TEST(PlanModelTest, FusesBeforePatternsAreMatched) {
   const auto plan = PlanByName("modelopt_fp8_llama", {.fuse = true});
   EXPECT_EQ(NamesOf(plan), WithLayer({"mlp.down_proj", "mlp.gate_up_proj", "self_attn.o_proj",

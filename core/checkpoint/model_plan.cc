@@ -74,6 +74,15 @@ std::optional<std::pair<std::string, int64_t>> ExpertOf(const std::string& prefi
 
 using NamesByPrefix = std::map<std::string, std::set<std::string>>;
 
+NamesByPrefix ByPrefix(const Names& modules) {
+  NamesByPrefix groups;
+  for (const std::string& module : modules) {
+    const auto [prefix, name] = Split(module);
+    groups[prefix].insert(name);
+  }
+  return groups;
+}
+
 // Experts that are stored one by one, below one prefix: their names by number.
 std::map<std::string, std::map<int64_t, std::set<std::string>>> ExpertsIn(
     const NamesByPrefix& groups) {
@@ -93,12 +102,7 @@ bool IsWholeStack(const std::map<int64_t, std::set<std::string>>& experts) {
 
 // A stack with a gap is damage, not single layers.
 absl::Status CheckStacks(const Names& modules) {
-  NamesByPrefix groups;
-  for (const std::string& module : modules) {
-    const auto [prefix, name] = Split(module);
-    groups[prefix].insert(name);
-  }
-  for (const auto& [prefix, experts] : ExpertsIn(groups)) {
+  for (const auto& [prefix, experts] : ExpertsIn(ByPrefix(modules))) {
     std::set<std::string> names;
     for (const auto& [expert, own] : experts) names.insert(own.begin(), own.end());
     for (int64_t expert = 0; expert <= experts.rbegin()->first; ++expert) {
@@ -269,11 +273,7 @@ absl::StatusOr<Names> OwnExperts(const AxisSlice& experts, const Names& all, con
 }  // namespace
 
 Names FuseModules(const Names& modules) {
-  NamesByPrefix groups;
-  for (const std::string& module : modules) {
-    const auto [prefix, name] = Split(module);
-    groups[prefix].insert(name);
-  }
+  NamesByPrefix groups = ByPrefix(modules);
   for (auto& [prefix, names] : groups) names = JoinGroups(std::move(names));
   for (const auto& [prefix, experts] : ExpertsIn(groups)) {
     if (!IsWholeStack(experts)) continue;

@@ -47,6 +47,28 @@ std::vector<std::string> NamesOf(const std::map<std::string, PlannedModule>& pla
   return names;
 }
 
+// Without the tensors whose names `is_gone` holds for.
+template <typename Predicate>
+void Drop(EditableCheckpoint& checkpoint, const Predicate& is_gone) {
+  for (auto it = checkpoint.tensors.begin(); it != checkpoint.tensors.end();) {
+    it = is_gone(it->first) ? checkpoint.tensors.erase(it) : std::next(it);
+  }
+}
+
+// Of a checkpoint in two equal files, whose index has all tensors in the first, and `name` in `file`.
+absl::Status PlanWithIndex(const std::string& name, const std::string& file) {
+  const EditableCheckpoint whole("gptq_v1_autogptq_b4_g128_sym");
+  const TemporaryDirectory directory;
+  whole.Write(directory.path());
+  std::filesystem::copy_file(directory.path() / "model.safetensors", directory.path() / "other.safetensors");
+  nlohmann::json weight_map;
+  for (const auto& [tensor, data] : whole.tensors) weight_map[tensor] = "model.safetensors";
+  weight_map[name] = file;
+  std::ofstream(directory.path() / "model.safetensors.index.json") << nlohmann::json{{"weight_map", weight_map}};
+  const auto checkpoint = Checkpoint::Open(directory.path());
+  return checkpoint.ok() ? PlanModel(**checkpoint, {}).status() : checkpoint.status();
+}
+
 TEST(FuseModulesTest, JoinsWholeGroupsOnly) {
   EXPECT_THAT(FuseModules({"a.q_proj", "a.k_proj", "a.v_proj", "a.o_proj", "b.gate_proj",
                            "b.up_proj", "b.down_proj", "c.q_proj", "c.k_proj", "d.w1", "d.w2",
@@ -109,10 +131,7 @@ TEST(PlanModelTest, NamesPatternsThatLeaveNothingOut) {
 TEST(PlanModelTest, HasModulesWhoseScalesAreMissing) {
   for (const char* name : {"modelopt_fp8_llama", "modelopt_nvfp4_odd", "encoded_fp8_experts_tensor"}) {
     EditableCheckpoint damaged(name);
-    for (auto it = damaged.tensors.begin(); it != damaged.tensors.end();) {
-      const bool is_scale = it->first.find("weight_scale") != std::string::npos;
-      it = is_scale ? damaged.tensors.erase(it) : std::next(it);
-    }
+    Drop(damaged, [](const std::string& tensor) { return absl::StrContains(tensor, "weight_scale"); });
     TemporaryDirectory directory;
     damaged.Write(directory.path());
     const auto checkpoint = Checkpoint::Open(directory.path());
@@ -128,9 +147,7 @@ TEST(PlanModelTest, HasModulesWhoseCodesAreMissing) {
   for (const char* name : {"gptq_v1_autogptq_b4_g128_sym", "awq_gemm_g64_qkv", "autoround_autogptq_b4_g64_sym",
                            "autoround_native_b4_g32_asym"}) {
     EditableCheckpoint damaged(name);
-    for (auto it = damaged.tensors.begin(); it != damaged.tensors.end();) {
-      it = absl::EndsWith(it->first, ".qweight") ? damaged.tensors.erase(it) : std::next(it);
-    }
+    Drop(damaged, [](const std::string& tensor) { return absl::EndsWith(tensor, ".qweight"); });
     TemporaryDirectory directory;
     damaged.Write(directory.path());
     const auto checkpoint = Checkpoint::Open(directory.path());
@@ -145,9 +162,7 @@ TEST(PlanModelTest, HasModulesWhoseCodesAreMissing) {
 TEST(PlanModelTest, RefusesStacksWithAGap) {
   for (const char* gone : {"experts.1.", "experts.2.up_proj"}) {
     EditableCheckpoint damaged("modelopt_fp8_qwen3moe");
-    for (auto it = damaged.tensors.begin(); it != damaged.tensors.end();) {
-      it = absl::StrContains(it->first, gone) ? damaged.tensors.erase(it) : std::next(it);
-    }
+    Drop(damaged, [&](const std::string& tensor) { return absl::StrContains(tensor, gone); });
     TemporaryDirectory directory;
     damaged.Write(directory.path());
     const auto checkpoint = Checkpoint::Open(directory.path());
@@ -160,34 +175,13 @@ TEST(PlanModelTest, RefusesStacksWithAGap) {
 }
 
 TEST(PlanModelTest, RefusesAnIndexThatPromisesMore) {
-  EditableCheckpoint checkpoint_of("gptq_v1_autogptq_b4_g128_sym");
-  TemporaryDirectory directory;
-  checkpoint_of.Write(directory.path());
-  nlohmann::json weight_map;
-  for (const auto& [name, tensor] : checkpoint_of.tensors) weight_map[name] = "model.safetensors";
-  weight_map["model.layers.1.mlp.up_proj.qweight"] = "model.safetensors";
-  std::ofstream(directory.path() / "model.safetensors.index.json") << nlohmann::json{{"weight_map", weight_map}};
-  const auto checkpoint = Checkpoint::Open(directory.path());
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  const absl::Status status = PlanModel(**checkpoint, {}).status();
+  const absl::Status status = PlanWithIndex("model.layers.1.mlp.up_proj.qweight", "model.safetensors");
   EXPECT_EQ(ReasonOf(status), "BAD_CHECKPOINT");
   EXPECT_THAT(std::string(status.message()), HasSubstr("model.layers.1.mlp.up_proj.qweight"));
 }
 
 TEST(PlanModelTest, RefusesATensorInTwoFiles) {
-  EditableCheckpoint whole("gptq_v1_autogptq_b4_g128_sym");
-  TemporaryDirectory directory;
-  whole.Write(directory.path());
-  const auto file = directory.path() / "model.safetensors";
-  const auto other = directory.path() / "other.safetensors";
-  std::filesystem::copy_file(file, other);
-  nlohmann::json weight_map;
-  for (const auto& [name, tensor] : whole.tensors) weight_map[name] = "model.safetensors";
-  weight_map["model.layers.0.mlp.down_proj.scales"] = "other.safetensors";
-  std::ofstream(directory.path() / "model.safetensors.index.json") << nlohmann::json{{"weight_map", weight_map}};
-  const auto checkpoint = Checkpoint::Open(directory.path());
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  const absl::Status status = PlanModel(**checkpoint, {}).status();
+  const absl::Status status = PlanWithIndex("model.layers.0.mlp.down_proj.scales", "other.safetensors");
   EXPECT_EQ(ReasonOf(status), "BAD_CHECKPOINT");
   EXPECT_THAT(std::string(status.message()), HasSubstr("by the index"));
 }

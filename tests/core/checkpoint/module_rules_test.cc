@@ -1,11 +1,11 @@
 // Which module gets which scheme, against the exporters' own functions (tests/data/resolve).
-#include "absl/strings/str_cat.h"
 #include "core/checkpoint/module_rules.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "core/checkpoint/composite.h"
 #include "kernels/base/status.h"
 #include "tests/core/checkpoint/test_checkpoint.h"

@@ -78,6 +78,15 @@ TEST_F(KernelStoreTest, PrewarmedKernelsAreThereAfterwardsAndInOtherProcesses) {
   EXPECT_EQ(store->stats().compilations, 0);
 }
 
+// Of an SM90 GPU that serves layers while their kernels compile.
+GpuKernelsOptions WithoutTester(CUcontext context, const KernelStore& store) {
+  return {.context = context,
+          .architecture = "sm_90a",
+          .cache = store.cache(),
+          .serves_meanwhile = true,
+          .make_tester = nullptr};
+}
+
 // Prewarming and loading must agree on what a layer needs.
 TEST_F(KernelStoreTest, LoadingAPrewarmedLayerCompilesNothing) {
   PrewarmLayer layer = SmallLayer();
@@ -90,11 +99,7 @@ TEST_F(KernelStoreTest, LoadingAPrewarmedLayerCompilesNothing) {
   {
     const auto context = *cuda::PrimaryContext::Retain(fake.table(), 0);
     const cuda::ScopedContext scope(context);
-    GpuKernels kernels(fake.table(), {.context = context.get(),
-                                      .architecture = "sm_90a",
-                                      .cache = store->cache(),
-                                      .serves_meanwhile = true,
-                                      .make_tester = nullptr});
+    GpuKernels kernels(fake.table(), WithoutTester(context.get(), *store));
     const auto loaded = kernels.PlanLayer(layer.spec, layer.shape, "", absl::InfiniteFuture());
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     EXPECT_TRUE(kernels.LoadMoeKernels(absl::InfiniteFuture()).ok());
@@ -120,11 +125,7 @@ TEST_F(KernelStoreTest, LoadingAPrewarmedLayerThatIsNotPackedCompilesNothing) {
   {
     const auto context = *cuda::PrimaryContext::Retain(fake.table(), 0);
     const cuda::ScopedContext scope(context);
-    GpuKernels kernels(fake.table(), {.context = context.get(),
-                                      .architecture = "sm_90a",
-                                      .cache = store->cache(),
-                                      .serves_meanwhile = true,
-                                      .make_tester = nullptr});
+    GpuKernels kernels(fake.table(), WithoutTester(context.get(), *store));
     for (const char* why_not_packed : {"", "a weight is no number"}) {
       const auto loaded =
           kernels.PlanLayer(layer.spec, layer.shape, why_not_packed, absl::InfiniteFuture());

@@ -18,7 +18,6 @@ import xml.etree.ElementTree as ElementTree
 ALLOWED = re.compile("|".join([
     r"\bno GPU\b", r"\blibcuda\b", r"this machine has a GPU", r"the sentence is the GPU's", r"needs SM\d+",
     r"needs CUDA memory", r"the GPU has no [\d.]+ GB free", r"\bGPU_OOM\b", r"GEMMD_E2E_DEVICE is not cuda",
-    r"role of another test",
 ]))
 NEVER = re.compile(r"NVRTC")  # whatever else the reason names: install-deps brings the compiler
 REASON = re.compile(r": Skipped\n(.*?)\n(?:\n|\[)", re.DOTALL)  # as GoogleTest prints it

@@ -1,5 +1,5 @@
 // What    CodePart: where some bits of one code lie in its slab (packed_weights.h). Packing puts them there
-//         (device/pack_codes.cuh), the generic kernel collects them (device/packed_codes.cuh): the parts of
+//         (device/pack_codes.cuh), the generic kernel collects them (device/code_source.cuh): the parts of
 //         a code are all its bits, each once.
 #ifndef GEMMD_KERNELS_CONTRACT_CODE_PARTS_H_
 #define GEMMD_KERNELS_CONTRACT_CODE_PARTS_H_

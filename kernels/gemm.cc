@@ -54,6 +54,9 @@ class GpuKernels::Impl {
             : GenericProgramsOf(spec, shape, architecture_, why_not_packed));
     StartCompiling(programs);
     const SelfTestSubject subject{.spec = spec, .shape = shape};
+    Specialiser::Choice choice = ChoiceOf(programs, subject);
+    LayerKernels::Programs specialised;
+    if (serves_meanwhile_) specialised.beside = specialiser_.CompileBeside(choice);
     SelfTestSubject generic = subject;
     generic.has_packed_codes = programs.codes != CodeOrder::kRows;
     LayerPlan plan;
@@ -68,8 +71,6 @@ class GpuKernels::Impl {
       plan.quantizers.push_back(quantize.launch);
       GEMMD_ASSIGN_OR_RETURN(plan.quantizers.back().kernel, Load(quantize.source, deadline));
     }
-    LayerKernels::Programs specialised;
-    Specialiser::Choice choice = ChoiceOf(programs, subject);
     plan.packed = std::move(choice.packed);
     specialised.packed = std::move(choice.programs);
     for (PackedProgram& packed : programs.invariant) {
@@ -77,7 +78,8 @@ class GpuKernels::Impl {
       specialised.invariant.push_back(
           Intern(packed, subject, programs.packed_takes_group_scales));
     }
-    return std::make_unique<LayerKernels>(&specialiser_, spec, shape, std::move(plan), specialised);
+    return std::make_unique<LayerKernels>(&specialiser_, spec, shape, std::move(plan),
+                                          std::move(specialised));
   }
 
   absl::StatusOr<CUkernel> Load(const jit::KernelSource& source, absl::Time deadline) {

@@ -152,7 +152,8 @@ absl::StatusOr<std::shared_ptr<KernelStore>> KernelStore::Open(const KernelStore
       std::shared_ptr<jit::KernelCache> cache,
       jit::KernelCache::Open(jit::KernelCacheOptions{.directory = options.directory,
                                                      .max_bytes = options.max_bytes,
-                                                     .helper = options.compile_helper}));
+                                                     .helper = options.compile_helper,
+                                                     .workers = options.compile_workers}));
   return std::shared_ptr<KernelStore>(new KernelStore(std::move(cache)));
 }
 

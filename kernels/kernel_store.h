@@ -37,6 +37,7 @@ struct KernelStoreOptions {
   uint64_t max_bytes = 0;                // on disk; 0 = no limit
   // Command line of a process that calls RunCompileHelper. Empty: compile in this process.
   std::vector<std::string> compile_helper = {};
+  int compile_workers = 0;  // compilations at a time; 0 = one per processor, at most 32
 };
 
 struct PrewarmLayer {

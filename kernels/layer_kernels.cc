@@ -7,8 +7,11 @@
 namespace gemmd {
 
 LayerKernels::LayerKernels(Specialiser* specialiser, const QuantSpec& spec, const LayerShape& shape,
-                           LayerPlan plan, const Programs& programs)
-    : specialiser_(specialiser), spec_(spec), shape_(shape) {
+                           LayerPlan plan, Programs programs)
+    : specialiser_(specialiser),
+      spec_(spec),
+      shape_(shape),
+      beside_(std::move(programs.beside)) {
   auto program = programs.packed.begin();
   for (size_t i = 0; i < plan.packed.size(); ++i) {
     for (size_t range = 0; range < plan.packed[i].plan.ranges.size(); ++range) {

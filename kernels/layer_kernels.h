@@ -20,6 +20,9 @@
 
 namespace gemmd {
 
+namespace jit {
+class Wishes;
+}
 class Specialiser;
 struct SpecialisedProgram;
 
@@ -39,9 +42,10 @@ class LayerKernels {
   struct Programs {
     std::vector<SpecialisedProgram*> packed;     // one for each range of plan.packed, in order
     std::vector<SpecialisedProgram*> invariant;  // as plan.invariant
+    std::shared_ptr<jit::Wishes> beside;         // kept until Specialise has asked for them; may be null
   };
   LayerKernels(Specialiser* specialiser, const QuantSpec& spec, const LayerShape& shape, LayerPlan plan,
-               const Programs& programs);
+               Programs programs);
   ~LayerKernels();  // compilations that nobody else waits for are stopped
   LayerKernels(const LayerKernels&) = delete;
   LayerKernels& operator=(const LayerKernels&) = delete;
@@ -88,6 +92,7 @@ class LayerKernels {
   // Below: the specialiser's, under its mutex.
   std::vector<Slot> slots_;
   bool had_request_ = false;
+  std::shared_ptr<jit::Wishes> beside_;
 
   mutable Mutex mutex_;
   std::shared_ptr<const LayerPlan> plan_ ABSL_GUARDED_BY(mutex_);

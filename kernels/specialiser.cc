@@ -47,6 +47,25 @@ void Specialiser::CompileAhead(std::vector<jit::KernelSource> sources) {
   });
 }
 
+std::shared_ptr<jit::Wishes> Specialiser::CompileBeside(const Choice& choice) const {
+  std::vector<const SpecialisedProgram*> programs;
+  {
+    MutexLock lock(mutex_);
+    auto program = choice.programs.begin();
+    for (const LayerPlan::Packed& packed : choice.packed) {
+      const bool is_first = packed.x_type == FirstType(choice.packed);
+      for (size_t range = 0; range < packed.plan.ranges.size(); ++range, ++program) {
+        if (is_first && (*program)->state == State::kIdle) programs.push_back(*program);
+      }
+    }
+  }
+  auto wishes = std::make_shared<jit::Wishes>(options_.cache);
+  for (const SpecialisedProgram* const program : programs) {
+    wishes->Ask(program->program.source, jit::CompilePriority::kSpecialise);
+  }
+  return wishes;
+}
+
 void Specialiser::Add(LayerKernels* layer) {
   MutexLock lock(mutex_);
   layer->id_ = next_id_++;
@@ -78,7 +97,11 @@ void Specialiser::Start(LayerKernels* layer) {
   if (slots.empty()) return;
   MutexLock lock(mutex_);
   PutReadyInto(layer);  // other layers made them so, perhaps long ago
-  if (options_.serves_meanwhile) return Want(layer, FirstType(*layer), false);
+  if (options_.serves_meanwhile) {
+    Want(layer, FirstType(layer->plan()->packed), false);
+    jobs_->Add([beside = std::move(layer->beside_)] {});  // until the layer's own wishes are in
+    return;
+  }
   for (const LayerKernels::Slot& slot : slots) Want(layer, slot.x_type, slot.is_invariant);
 }
 
@@ -90,11 +113,11 @@ void Specialiser::PutReadyInto(LayerKernels* layer) {
   layer->SetPlan(std::move(plan));
 }
 
-ElementType Specialiser::FirstType(const LayerKernels& layer) const {
-  for (const LayerKernels::Slot& slot : layer.slots_) {
-    if (slot.x_type == preferred_) return preferred_;
-  }
-  return layer.slots_.front().x_type;
+ElementType Specialiser::FirstType(const std::vector<LayerPlan::Packed>& packed) const {
+  const bool has_preferred =
+      std::any_of(packed.begin(), packed.end(),
+                  [this](const LayerPlan::Packed& one) { return one.x_type == preferred_; });
+  return has_preferred || packed.empty() ? preferred_ : packed.front().x_type;
 }
 
 void Specialiser::Want(LayerKernels* layer, ElementType x_type, bool batch_invariant) {

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/jit/wishes.h"
 #include "kernels/job_queue.h"
 #include "kernels/kernel_event.h"
 #include "kernels/layer_kernels.h"
@@ -76,6 +77,8 @@ class Specialiser {
     std::vector<LayerPlan::Packed> packed;
     std::vector<SpecialisedProgram*> programs;
   };
+  // What a layer with these kernels will want first is compiled while it still waits for others.
+  std::shared_ptr<jit::Wishes> CompileBeside(const Choice& choice) const;
   bool HasLayer(const QuantSpec& spec, const LayerShape& shape) const;
   // Puts them into the plans of all layers of that format and shape. Those that are compiled already serve
   // when it returns, others follow. The GPU's context is current.
@@ -114,7 +117,8 @@ class Specialiser {
   std::set<uint64_t> PutIntoPlans(const SpecialisedProgram& program)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PutReadyInto(LayerKernels* layer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  ElementType FirstType(const LayerKernels& layer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  ElementType FirstType(const std::vector<LayerPlan::Packed>& packed) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   KernelProgress Count(const LayerKernels& layer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const cuda::DriverTable& driver_;

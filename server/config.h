@@ -38,6 +38,7 @@ struct Config {
   // Command line of a process that compiles for the daemon; empty: the daemon compiles itself. No setting:
   // the program's main gives itself.
   std::vector<std::string> compile_helper;
+  int compile_workers = 0;                         // compilations at a time; 0 = one per core, at most 32
   std::string metrics_address = "127.0.0.1:9464";  // host:port; empty = no endpoint
   LogFormat log_format = LogFormat::kAuto;
   LogLevel log_level = LogLevel::kInfo;

@@ -104,7 +104,8 @@ absl::Status Daemon::OpenNode() {
   GEMMD_ASSIGN_OR_RETURN(context_.kernels,
                          KernelStore::Open({.directory = config().cache_dir,
                                             .max_bytes = config().cache_max_bytes,
-                                            .compile_helper = config().compile_helper}));
+                                            .compile_helper = config().compile_helper,
+                                            .compile_workers = config().compile_workers}));
   const std::string warning = context_.kernels->stats().warning;
   if (!warning.empty()) LogWarn("kernel cache", {{"warning", warning}});
   context_.tuning = OpenTuning(config().cache_dir);

@@ -54,6 +54,8 @@ ABSL_FLAG(gemmd::FlagText, log_level, {}, "trace, debug, info, warn or error. De
 ABSL_FLAG(gemmd::FlagText, drain_deadline, {},
           "How long SIGTERM waits for requests in flight, for example 30s. Default 30s.");
 ABSL_FLAG(gemmd::FlagText, cpu_threads, {}, "Threads of the CPU device. Default 0: all cores.");
+ABSL_FLAG(gemmd::FlagText, compile_workers, {},
+          "Kernels compiled at a time, each on one core. Default 0: as many as cores, at most 32.");
 ABSL_FLAG(gemmd::FlagText, admin_uids, {},
           "Comma-separated users that may drain the daemon and set its log level, besides root and "
           "its own.");
@@ -81,6 +83,7 @@ const NamedFlag kTextFlags[] = {
     {"log_level", &FLAGS_log_level},
     {"drain_deadline", &FLAGS_drain_deadline},
     {"cpu_threads", &FLAGS_cpu_threads},
+    {"compile_workers", &FLAGS_compile_workers},
     {"admin_uids", &FLAGS_admin_uids},
 };
 

@@ -62,7 +62,7 @@ TEST_F(ConfigTest, ReadsEverySetting) {
       "cache_dir: /c\ncache_max_bytes: 5000000000\nmetrics_address: ''\nlog_format: "
       "text\nlog_level: debug\ndrain_deadline: "
       "1m30s\n"
-      "cpu_threads: 3\nadmin_uids: [7, 1000]\nmax_sessions: 5\nmax_regions_per_session: 6\n"
+      "cpu_threads: 3\ncompile_workers: 6\nadmin_uids: [7, 1000]\nmax_sessions: 5\nmax_regions_per_session: 6\n"
       "max_region_bytes_per_session: 1099511627776\nmax_layers_per_session: 8\n"
       "max_queued_per_session: 9\nloader_threads: 10\nstream_grace: 1s\n");
   ASSERT_TRUE(loaded.ok()) << loaded.status();
@@ -75,6 +75,7 @@ TEST_F(ConfigTest, ReadsEverySetting) {
   EXPECT_EQ(config.metrics_address, "");
   EXPECT_EQ(config.drain_deadline, absl::Seconds(90));
   EXPECT_EQ(config.cpu_threads, 3);
+  EXPECT_EQ(config.compile_workers, 6);
   EXPECT_THAT(config.admin_uids, testing::ElementsAre(7, 1000));
   EXPECT_EQ(config.node.max_sessions, 5);
   EXPECT_EQ(config.node.max_queued_per_session, 9);

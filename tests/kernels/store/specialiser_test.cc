@@ -23,7 +23,8 @@ namespace {
 using testing::Eventually;
 using ::testing::HasSubstr;
 
-constexpr char kSpecialised[] = "gemm_sm90.cuh";  // in the text of every specialised kernel
+constexpr char kSpecialised[] = "gemm_sm90.cuh";   // in the text of every specialised kernel
+constexpr char kGeneric[] = "kernels/device/gemm.cuh";  // of every generic one
 
 QuantSpec Spec(int64_t group = 128) {
   QuantSpec spec;
@@ -72,7 +73,8 @@ class SpecialiserTest : public ::testing::Test {
   void Reopen(bool serves_meanwhile = true) {
     Close();
     store_ = *KernelStore::Open({.directory = compiler_.cache_directory(),
-                                 .compile_helper = testing::FakeCompiler::Helper()});
+                                 .compile_helper = testing::FakeCompiler::Helper(),
+                                 .compile_workers = 4});
     GpuKernelsOptions options;
     options.context = context_.get();
     options.architecture = "sm_90a";
@@ -385,6 +387,32 @@ TEST_F(SpecialiserTest, UnloadingStopsCompilationsThatNobodyElseWaitsFor) {
   const auto again = Load();
   ASSERT_TRUE(Settles(*again));
   EXPECT_EQ(again->progress().failed, 0);
+}
+
+TEST_F(SpecialiserTest, SpecialisedKernelsCompileBesideTheGenericOnes) {
+  compiler_.Hold(kGeneric);
+  std::unique_ptr<LayerKernels> layer;
+  std::thread loader([&] {
+    const cuda::ScopedContext scope(context_);
+    layer = Load();
+  });
+  const auto others = MoeSources("sm_90a").size() + 1 + KernelsFor(ElementType::kBFloat16);
+  EXPECT_TRUE(Eventually([&] { return Cache().compilations == others; }));
+  EXPECT_TRUE(Eventually([&] { return Cache().running == 2; })) << "the two generic kernels";
+  compiler_.Release();
+  loader.join();
+  ASSERT_NE(layer, nullptr);
+  ASSERT_TRUE(Settles(*layer));
+  EXPECT_EQ(layer->progress().ready, KernelsFor(ElementType::kBFloat16));
+  EXPECT_EQ(Cache().compilations, others + 2) << "each once";
+}
+
+TEST_F(SpecialiserTest, LayerThatIsNotMadeLeavesNoCompilationBehind) {
+  compiler_.Hold(kSpecialised);
+  compiler_.Reject(kGeneric);
+  EXPECT_FALSE(kernels_->PlanLayer(Spec(), kShape, "", absl::InfiniteFuture()).ok());
+  EXPECT_TRUE(Eventually([&] { return Cache().running + Cache().queued == 0; }));
+  EXPECT_GT(Cache().cancelled, 0u);
 }
 
 TEST_F(SpecialiserTest, ClosingIsQuickWhileKernelsCompileAndWhileALayerWaits) {

@@ -45,13 +45,19 @@ class Answers {
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
 };
 
-absl::Status CompileAll(jit::KernelCache& cache, const std::vector<jit::KernelSource>& sources,
-                        jit::CompilePriority priority) {
-  Answers answers;
+// `answers` lives until all have come.
+void AskAll(jit::KernelCache& cache, const std::vector<jit::KernelSource>& sources,
+            jit::CompilePriority priority, Answers& answers) {
   answers.Expect(sources.size());
   for (const jit::KernelSource& source : sources) {
     cache.Ask(source, priority, [&answers](const auto& kernel) { answers.Take(kernel.status()); });
   }
+}
+
+absl::Status CompileAll(jit::KernelCache& cache, const std::vector<jit::KernelSource>& sources,
+                        jit::CompilePriority priority) {
+  Answers answers;
+  AskAll(cache, sources, priority, answers);
   return answers.Await();
 }
 
@@ -94,19 +100,22 @@ struct DaemonTimes {
   double complete = 0;
 };
 
-// The order of GpuKernels::PlanLayer and LayerKernels::Specialise.
+// The order of GpuKernels::PlanLayer.
 absl::StatusOr<DaemonTimes> AsTheDaemon(const Setup& setup, const LayerWork& work) {
-  FreshCache cache(setup);
+  Answers generic;
+  Answers specialised;
+  FreshCache cache(setup);  // answers what is due before it goes
   GEMMD_RETURN_IF_ERROR(cache.StartHelpers(setup));
   DaemonTimes times;
   const Stopwatch watch;
   for (const jit::KernelSource& source : MoeSources(setup.architecture)) {
     (void)(*cache.opened)->GetOrCompile(source, absl::InfinitePast());
   }
-  GEMMD_RETURN_IF_ERROR(CompileAll(**cache.opened, work.generic, jit::CompilePriority::kClient));
+  AskAll(**cache.opened, work.generic, jit::CompilePriority::kClient, generic);
+  AskAll(**cache.opened, work.specialised, jit::CompilePriority::kSpecialise, specialised);
+  GEMMD_RETURN_IF_ERROR(generic.Await());
   times.ready = watch.milliseconds();
-  GEMMD_RETURN_IF_ERROR(
-      CompileAll(**cache.opened, work.specialised, jit::CompilePriority::kSpecialise));
+  GEMMD_RETURN_IF_ERROR(specialised.Await());
   times.complete = watch.milliseconds();
   return times;
 }

@@ -80,13 +80,14 @@ struct SlabProductSm90 {
   }
 
   // One slab's instructions are always in flight while the next one's operands are decoded. ptxas keeps
-  // them so only when both steps of the loop are unconditional.
+  // them so only when both steps of the loop are unconditional: behind the last of an even number of slabs
+  // that one is decoded again, and not used.
   __device__ void MultiplyInUnit(Unit& unit, Ring& ring, int32_t slabs, const Place& place) {
     Ring before = ring;  // the stage before `ring`'s, whose instructions may still run
     bool has_before = false;
-    const auto advance = [&](auto next_set) {
+    const auto advance = [&](auto next_set, bool has_next) {
       Ring next = ring;
-      next.Advance();
+      if (has_next) next.Advance();
       LoadScales(unit, next, place);
       // Codes that are operands as they are go straight to the registers that wgmma reads.
       if constexpr (!Unit::kIsDirect) LoadCodes(unit, next, place);
@@ -102,19 +103,15 @@ struct SlabProductSm90 {
       before = ring;
       ring = next;
     };
-    for (; slabs > 2; slabs -= 2) {
+    for (; slabs > 1; slabs -= 2) {
       StartAll<0>(ring);
-      advance(Index<1>());
+      advance(Index<1>(), true);
       StartAll<1>(ring);
-      advance(Index<0>());
+      advance(Index<0>(), slabs > 2);
     }
-    StartAll<0>(ring);
-    if (slabs == 2) {
-      advance(Index<1>());
-      StartAll<1>(ring);
-    }
+    if (slabs == 1) StartAll<0>(ring);
     Step::Finish(sum);
-    if (has_before) GiveBack(before, place);
+    if (slabs == 1 && has_before) GiveBack(before, place);
   }
   template <int kValue>
   struct Index {

@@ -1,9 +1,9 @@
 // What    Stores the finished sums of one warp, 16 rows of w by kTokens rows of x: channel factor,
 //         row factor, bias, one rounding.
 // Shapes  sum: fragment D of ptx::WgmmaM64K16. kStageBytes of shared memory of the warp hold first the
-//         row factors [kTokens] float32, then y of kTokensPerPass tokens at a time: 16-bit
-//         [tokens][2][8 rows of w], so that each row of y gets 32 bytes at once, or float32
-//         [tokens][16 rows of w].
+//         row factors [kTokens] float32, then y of as many tokens at a time as fit: 16-bit
+//         [kNarrowTokens][2][8 rows of w], so that each row of y gets 32 bytes at once, or float32
+//         [kWideTokens][16 rows of w].
 // Sync    The whole warp; nobody else touches its shared memory.
 #ifndef GEMMD_KERNELS_DEVICE_TILE_STORE_SM90_CUH_
 #define GEMMD_KERNELS_DEVICE_TILE_STORE_SM90_CUH_
@@ -22,11 +22,12 @@ class TileStoreSm90 {
  public:
   static constexpr int kRows = 16;
   static constexpr int kRowBytes = kRows * 2;
-  static constexpr int kTokensPerPass = Config::kTokens / 4;
+  static constexpr int kWideTokens = Config::kTokens / 4;
+  static constexpr int kNarrowTokens = 2 * kWideTokens;
   static constexpr int kTokensPerCopy = 32 / 2;  // of 32 bytes by two lanes
-  static constexpr int kStageBytes = kTokensPerPass * kRows * 4;
+  static constexpr int kStageBytes = kWideTokens * kRows * 4;
   static constexpr int kSums = Config::kTokens / 2;
-  static_assert(Config::kTokens % kTokensPerPass == 0, "whole passes");
+  static_assert(Config::kTokens % kWideTokens == 0, "whole passes");
   static_assert(Config::kTokens * 4 <= kStageBytes, "the row factors fit");
 
   // `first_token`, `first_row`: of the block's tile. `stage`: the warp's shared memory.
@@ -99,10 +100,10 @@ class TileStoreSm90 {
     NarrowPairs(args_.y_type, y, pairs);
     const uint32_t to = stage_ + Place(lane_ / 16 * 8 + lane_ % 8, lane_ / 8 % 2);
     GEMMD_UNROLL
-    for (int first = 0; first < Config::kTokens; first += kTokensPerPass) {
+    for (int first = 0; first < Config::kTokens; first += kNarrowTokens) {
       if (first >= tokens_) return;
       GEMMD_UNROLL
-      for (int j = first / 8; j < (first + kTokensPerPass) / 8; j += 2) {
+      for (int j = first / 8; j < (first + kNarrowTokens) / 8; j += 2) {
         ptx::StoreMatricesTransposed(
             to + (8 * j - first) * kRowBytes,
             {pairs[2 * j], pairs[2 * j + 1], pairs[2 * j + 2], pairs[2 * j + 3]});
@@ -113,41 +114,50 @@ class TileStoreSm90 {
     }
   }
 
-  // Of 8 rows' 16 bytes in the warp's shared memory; neighbours four tokens apart swap, so that 8
+  // Of 8 rows' 16 bytes, from the start of the warp's shared memory; neighbours four tokens apart swap, so that 8
   // tokens meet 32 banks. Eight tokens on it is 8 * kRowBytes on.
   __device__ static uint32_t Place(int token, int eight) {
     return token * kRowBytes + ((eight ^ (token / 4 % 2)) << 4);
   }
 
   __device__ void CopyOut(int first) const {
-    const int eight = lane_ % 2;
-    const int32_t row = first_row_ + 8 * eight;
     const int64_t stride = args_.y_row_stride;
     const uint64_t bits = reinterpret_cast<uint64_t>(args_.y) | static_cast<uint64_t>(stride) * 2;
     uint16_t* const y =
-        static_cast<uint16_t*>(args_.y) + (first_token_ + first + lane_ / 2) * stride + row;
-    const uint32_t from = stage_ + Place(lane_ / 2, eight);
-    const int left = tokens_ - first - lane_ / 2;
-    if (row + 8 > args_.weights.n || bits % 16 != 0) {
-      GEMMD_NO_UNROLL
-      for (int i = 0; i < kTokensPerPass && i < left; i += kTokensPerCopy) {
-        StoreEight(y + i * stride, ptx::LoadShared16(from + i * kRowBytes), args_.weights.n - row);
-      }
+        static_cast<uint16_t*>(args_.y) + (first_token_ + first) * stride + first_row_;
+    const int tokens = Min(tokens_ - first, kNarrowTokens);
+    if (first_row_ + kRows > args_.weights.n || bits % 16 != 0) {
+      CopyOutElements(tokens, y);
       return;
     }
+    const int eight = lane_ % 2;
+    const uint32_t from = stage_ + Place(lane_ / 2, eight);
     GEMMD_UNROLL_BY_4
-    for (int i = 0; i < kTokensPerPass; i += kTokensPerCopy) {
-      if (i >= left) return;
-      *reinterpret_cast<uint4*>(y + i * stride) = ptx::LoadShared16(from + i * kRowBytes);
+    for (int i = 0; i < kNarrowTokens; i += kTokensPerCopy) {
+      const int token = i + lane_ / 2;
+      if (token >= tokens) return;
+      *reinterpret_cast<uint4*>(y + token * stride + 8 * eight) =
+          ptx::LoadShared16(from + i * kRowBytes);
+    }
+  }
+
+  __device__ void CopyOutElements(int tokens, uint16_t* y) const {
+    const auto* const from = reinterpret_cast<const uint16_t*>(floats_);
+    GEMMD_NO_UNROLL
+    for (int i = lane_; i < tokens * kRows; i += 32) {
+      const int token = i / kRows;
+      const int row = i % kRows;
+      if (first_row_ + row >= args_.weights.n) continue;
+      y[token * args_.y_row_stride + row] = from[Place(token, row / 8) / 2 + row % 8];
     }
   }
 
   __device__ void StoreFloats(const float (&y)[kSums]) const {
     GEMMD_UNROLL
-    for (int first = 0; first < Config::kTokens; first += kTokensPerPass) {
+    for (int first = 0; first < Config::kTokens; first += kWideTokens) {
       if (first >= tokens_) return;
       GEMMD_UNROLL
-      for (int j = first / 8; j < (first + kTokensPerPass) / 8; ++j) {
+      for (int j = first / 8; j < (first + kWideTokens) / 8; ++j) {
         GEMMD_UNROLL
         for (int c = 0; c < 4; ++c) {
           const int at = 8 * j - first + lane_ % 4 * 2 + c % 2;
@@ -162,7 +172,7 @@ class TileStoreSm90 {
 
   __device__ void CopyOutFloats(int first) const {
     GEMMD_NO_UNROLL
-    for (int i = lane_; i < kTokensPerPass * kRows; i += 32) {
+    for (int i = lane_; i < kWideTokens * kRows; i += 32) {
       const int token = first + i / kRows;
       const int32_t row = first_row_ + i % kRows;
       if (token >= tokens_ || row >= args_.weights.n) continue;

@@ -2,7 +2,8 @@
 find_program(GEMMD_CCACHE ccache)
 if(GEMMD_CCACHE)
   set(CMAKE_C_COMPILER_LAUNCHER ${GEMMD_CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${GEMMD_CCACHE})
+  # Else it does not keep what was compiled with precompiled headers.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${GEMMD_CCACHE})
 endif()
 
 add_library(gemmd_options INTERFACE)
@@ -34,6 +35,7 @@ function(gemmd_library name)
   if(sources)
     add_library(${name} STATIC ${sources})
     target_link_libraries(${name} PUBLIC gemmd_options ${ARG_LINKS})
+    gemmd_reuse_precompiled(${name} library ${ARG_LINKS})
   else()  # headers only
     add_library(${name} INTERFACE)
     target_link_libraries(${name} INTERFACE gemmd_options ${ARG_LINKS})

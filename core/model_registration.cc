@@ -38,6 +38,7 @@ ModelRegistration::ModelRegistration(Node& node, std::shared_ptr<Session> sessio
       request_(std::move(request)),
       plan_(std::move(plan.modules)),
       unmatched_exclude_(std::move(plan.unmatched_exclude)),
+      notes_(std::move(plan.notes)),
       window_(std::max(window, 1)),
       progress_(std::move(progress)),
       done_(std::move(done)),
@@ -51,6 +52,7 @@ void ModelRegistration::Start() {
     MutexLock lock(mutex_);
     ModelProgress plan;
     plan.unmatched_exclude = unmatched_exclude_;
+    plan.notes = notes_;
     plan.modules_total = static_cast<int>(plan_.size());
     plan.bytes_total = bytes_total_;
     Report(std::move(plan));

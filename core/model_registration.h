@@ -38,6 +38,7 @@ struct ModelRequest {
 // After the plan (without a module) one for each change of a module.
 struct ModelProgress {
   std::vector<std::string> unmatched_exclude;  // of the plan
+  std::vector<std::string> notes;              // of the plan
   int modules_total = 0;
   int modules_done = 0;  // registered or failed
   uint64_t bytes_total = 0;
@@ -90,6 +91,7 @@ class ModelRegistration : public std::enable_shared_from_this<ModelRegistration>
   const ModelRequest request_;
   const std::vector<PlannedModule> plan_;
   const std::vector<std::string> unmatched_exclude_;
+  const std::vector<std::string> notes_;
   const int window_;  // modules under way
   const Progress progress_;
   const Done done_;

@@ -105,6 +105,7 @@ v1::RegisterModelProgress ToProto(const ModelProgress& from) {
   to.set_bytes_done(from.bytes_done);
   to.set_bytes_total(from.bytes_total);
   for (const std::string& pattern : from.unmatched_exclude) to.add_unmatched_exclude(pattern);
+  for (const std::string& note : from.notes) to.add_notes(note);
   if (from.module.empty()) return to;
   v1::ModuleProgress& module = *to.mutable_module();
   module.set_module(from.module);

@@ -188,11 +188,17 @@ Command RegisterCommand() {
           "--exclude; a\n"
           "  module that cannot be read fails the command, and nothing stays loaded. With "
           "--keep-going the\n"
-          "  others are loaded, the failures listed, and the exit status is 1. --tp cuts modules along "
+          "  others are loaded, the failures listed, and the exit status is 1. --tp cuts modules "
+          "along "
           "N or K\n"
-          "  by their names, --experts stacks of experts. A pattern of --exclude that leaves nothing out is told.\n"
+          "  by their names, --experts stacks of experts. A pattern of --exclude that leaves "
+          "nothing out is told, and\n"
+          "  so are parts that --fuse cannot join because others do not exist. It fails when a "
+          "layer lacks a part\n"
+          "  that the model's other layers have, and when experts are missing.\n"
           "\n"
-          "  When the daemon is restarted while it loads, the next one is waited for and loads everything "
+          "  When the daemon is restarted while it loads, the next one is waited for and loads "
+          "everything "
           "anew.\n"
           "  What is held already ends with the daemon, and so does the command.",
       .options = options,
@@ -203,7 +209,8 @@ Command RegisterCommand() {
           "  gemmctl register /models/llama model.layers.0.self_attn.qkv_proj --rows 3/8 "
           "--row-parts 4096,1024x2,1024x2\n"
           "  gemmctl register /models/llama --all --fuse --tp 0/4 --hold\n"
-          "  gemmctl register /models/llama --all --modules 'model.layers.0.*' --keep-going -o json",
+          "  gemmctl register /models/llama --all --modules 'model.layers.0.*' --keep-going -o "
+          "json",
       .most_positional = 2,
       .run = RunRegister};
 }

@@ -150,6 +150,9 @@ absl::StatusOr<client::Model> RegisterAll(const Context& context,
     for (const std::string& pattern : progress.unmatched_exclude()) {
       std::fprintf(context.err, "warning: --exclude '%s' matches none of the chosen modules\n", Printable(pattern).c_str());
     }
+    for (const std::string& note : progress.notes()) {
+      std::fprintf(context.err, "note: %s\n", Printable(note).c_str());
+    }
     if (line->due()) line->Show(ProgressText(progress));
     return true;
   });

@@ -10,6 +10,8 @@
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/composite.h"
 #include "core/checkpoint/errors.h"
+#include "core/checkpoint/model_facts.h"
+#include "core/checkpoint/model_parts.h"
 #include "core/checkpoint/module_tensors.h"
 #include "core/checkpoint/reader.h"
 #include "core/checkpoint/reader_parts.h"
@@ -205,11 +207,20 @@ absl::StatusOr<CheckpointLayer> ReadComposite(const CheckpointFiles& files,
   return layer;
 }
 
+// Whether a stack has as many experts as config.json counts.
+absl::Status CheckExperts(const CheckpointFiles& files, const std::string& module,
+                          int64_t experts) {
+  const std::string prefix = SplitModule(module).first;
+  if (prefix.empty()) return absl::OkStatus();
+  return CheckExpertCount(files.model_facts(), prefix.substr(0, prefix.size() - 1), experts);
+}
+
 // A module with tensors of its own, cut.
 absl::StatusOr<CheckpointLayer> ReadSlice(const CheckpointFiles& files,
                                           const CheckpointReader* reader, SliceRequest slice,
                                           ModuleTensors& tensors) {
   GEMMD_ASSIGN_OR_RETURN(CheckpointLayer layer, ReadModule(files, reader, tensors));
+  GEMMD_RETURN_IF_ERROR(CheckExperts(files, tensors.module(), layer.tensor.shape.experts));
   const bool by_rank = slice.rows.size > 1;
   if (by_rank && slice.row_parts.empty() && !layer.tensor.gate_up_interleaved) {
     GEMMD_ASSIGN_OR_RETURN(slice.row_parts, FusedRowParts(tensors.module(), layer.tensor.shape.n));
@@ -254,6 +265,7 @@ absl::StatusOr<CheckpointLayer> Checkpoint::ReadLayer(const std::string& module,
   if (ReasonOf(tensors.status()) != "MODULE_NOT_FOUND") return tensors.status();
   GEMMD_ASSIGN_OR_RETURN(const std::optional<PartNames> parts, FindParts(files_->index(), module));
   if (!parts) return tensors.status();
+  GEMMD_RETURN_IF_ERROR(CheckExperts(*files_, module, static_cast<int64_t>(parts->size())));
   return ReadComposite(*files_, reader, module, *parts, slice, progress);
 }
 

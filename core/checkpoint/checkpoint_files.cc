@@ -93,6 +93,7 @@ absl::Status CheckpointFiles::ReadConfig() {
     return NotFound(absl::StrCat("\"", directory_.string(), "\" holds no config.json"));
   }
   GEMMD_ASSIGN_OR_RETURN(const Json config, ReadJson<Json>("config.json"));
+  model_facts_ = ReadModelFacts(config);
   const Json* quantization = FindField(config, {"quantization_config", "compression_config"});
   if (quantization != nullptr) {
     if (!quantization->is_object())

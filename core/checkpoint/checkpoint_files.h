@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/checkpoint/json.h"
+#include "core/checkpoint/model_facts.h"
 #include "core/checkpoint/safetensors.h"
 #include "kernels/base/mutex.h"
 
@@ -28,6 +29,7 @@ class CheckpointFiles {
 
   // null when the checkpoint is not quantized.
   const Json& quantization_config() const { return quantization_config_; }
+  const ModelFacts& model_facts() const { return model_facts_; }
   // Tensor name -> file name, for every tensor of the checkpoint.
   const std::map<std::string, std::string>& index() const { return index_; }
   // The shard `name` of the index, with its header. An error is not remembered.
@@ -53,6 +55,7 @@ class CheckpointFiles {
   std::filesystem::path directory_;
   std::vector<std::filesystem::path> roots_;
   Json quantization_config_;
+  ModelFacts model_facts_;
   std::map<std::string, std::string> index_;
   std::map<std::string, std::unique_ptr<LazyShard>> shards_;  // those of the index
 };

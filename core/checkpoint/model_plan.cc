@@ -1,19 +1,18 @@
 #include "core/checkpoint/model_plan.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/errors.h"
+#include "core/checkpoint/model_parts.h"
 #include "core/checkpoint/module_rules.h"
 #include "kernels/base/status.h"
 
@@ -21,101 +20,6 @@ namespace gemmd {
 namespace {
 
 using Names = std::vector<std::string>;
-
-constexpr char kExperts[] = "experts.";
-
-// "a.b.c" -> "a.b." and "c".
-std::pair<std::string, std::string> Split(const std::string& module) {
-  const size_t dot = module.rfind('.');
-  if (dot == std::string::npos) return {"", module};
-  return {module.substr(0, dot + 1), module.substr(dot + 1)};
-}
-
-// ---- parts ----
-
-struct FusedGroup {
-  const char* name;
-  Names parts;
-};
-
-const std::array<FusedGroup, 4>& FusedGroups() {
-  static const auto* const kGroups = new std::array<FusedGroup, 4>{{
-      {"qkv_proj", {"q_proj", "k_proj", "v_proj"}},
-      {"gate_up_proj", {"gate_proj", "up_proj"}},
-      {"w13", {"w1", "w3"}},
-      {"fused_qkv_a_proj", {"q_a_proj", "kv_a_proj_with_mqa"}},
-  }};
-  return *kGroups;
-}
-
-// Names below one prefix, with whole groups joined.
-std::set<std::string> JoinGroups(std::set<std::string> names) {
-  for (const FusedGroup& group : FusedGroups()) {
-    const bool whole = std::all_of(group.parts.begin(), group.parts.end(),
-                                   [&](const std::string& part) { return names.count(part) > 0; });
-    if (!whole || names.count(group.name) > 0) continue;
-    for (const std::string& part : group.parts) names.erase(part);
-    names.insert(group.name);
-  }
-  return names;
-}
-
-// "a.experts.7." -> "a.experts." and 7.
-std::optional<std::pair<std::string, int64_t>> ExpertOf(const std::string& prefix) {
-  if (prefix.empty()) return std::nullopt;
-  const auto [parent, digits] = Split(prefix.substr(0, prefix.size() - 1));
-  int64_t expert = 0;
-  if (!absl::EndsWith(parent, kExperts) || !absl::SimpleAtoi(digits, &expert) || expert < 0 ||
-      absl::StrCat(expert) != digits) {
-    return std::nullopt;
-  }
-  return std::pair(parent, expert);
-}
-
-using NamesByPrefix = std::map<std::string, std::set<std::string>>;
-
-NamesByPrefix ByPrefix(const Names& modules) {
-  NamesByPrefix groups;
-  for (const std::string& module : modules) {
-    const auto [prefix, name] = Split(module);
-    groups[prefix].insert(name);
-  }
-  return groups;
-}
-
-// Experts that are stored one by one, below one prefix: their names by number.
-std::map<std::string, std::map<int64_t, std::set<std::string>>> ExpertsIn(
-    const NamesByPrefix& groups) {
-  std::map<std::string, std::map<int64_t, std::set<std::string>>> stacks;
-  for (const auto& [prefix, names] : groups) {
-    if (const auto expert = ExpertOf(prefix)) stacks[expert->first][expert->second] = names;
-  }
-  return stacks;
-}
-
-// Whether experts 0 to the last have the same names.
-bool IsWholeStack(const std::map<int64_t, std::set<std::string>>& experts) {
-  if (experts.rbegin()->first + 1 != static_cast<int64_t>(experts.size())) return false;
-  return std::all_of(experts.begin(), experts.end(),
-                     [&](const auto& one) { return one.second == experts.begin()->second; });
-}
-
-// A stack with a gap is damage, not single layers.
-absl::Status CheckStacks(const Names& modules) {
-  for (const auto& [prefix, experts] : ExpertsIn(ByPrefix(modules))) {
-    std::set<std::string> names;
-    for (const auto& [expert, own] : experts) names.insert(own.begin(), own.end());
-    for (int64_t expert = 0; expert <= experts.rbegin()->first; ++expert) {
-      const auto found = experts.find(expert);
-      for (const std::string& name : names) {
-        if (found != experts.end() && found->second.count(name) > 0) continue;
-        return BadCheckpoint(absl::StrCat("module ", prefix, expert, ".", name, ": expected, as other experts of ",
-                                          experts.rbegin()->first + 1, " have it; found no tensors for it"));
-      }
-    }
-  }
-  return absl::OkStatus();
-}
 
 // ---- selection ----
 
@@ -227,15 +131,15 @@ Cut CutOf(const ModelSelection& selection, const std::string& module) {
       "w1",     "w3",     "w13",    "q_b_proj", "kv_b_proj", "mlp1_weight"};
   static const auto* const kColumns =
       new std::set<std::string>{"o_proj", "out_proj", "down_proj", "w2", "mlp2_weight"};
-  const std::string name = Split(module).second;
+  const std::string name = SplitModule(module).second;
   if (kRows->count(name) > 0) return Cut::kRows;
   return kColumns->count(name) > 0 ? Cut::kColumns : Cut::kNone;
 }
 
 // Whether the module is a layer of several experts, by its name.
 bool IsStack(const std::string& module) {
-  const auto [prefix, name] = Split(module);
-  return absl::EndsWith(prefix, kExperts) || name == "mlp1_weight" || name == "mlp2_weight";
+  const auto [prefix, name] = SplitModule(module);
+  return absl::EndsWith(prefix, "experts.") || name == "mlp1_weight" || name == "mlp2_weight";
 }
 
 SliceRequest SliceOf(const ModelSelection& selection, const std::string& module) {
@@ -252,14 +156,14 @@ absl::StatusOr<Names> OwnExperts(const AxisSlice& experts, const Names& all, con
   if (experts.whole()) return chosen;
   std::map<std::string, int64_t> counts;
   for (const std::string& module : all) {
-    const auto expert = ExpertOf(Split(module).first);
+    const auto expert = ExpertOf(SplitModule(module).first);
     if (!expert) continue;
     int64_t& count = counts[expert->first];
     count = std::max(count, expert->second + 1);
   }
   Names own;
   for (const std::string& module : chosen) {
-    const auto expert = ExpertOf(Split(module).first);
+    const auto expert = ExpertOf(SplitModule(module).first);
     if (expert) {
       GEMMD_ASSIGN_OR_RETURN(const Range range,
                              PartOf("experts", experts, counts[expert->first]));
@@ -270,36 +174,39 @@ absl::StatusOr<Names> OwnExperts(const AxisSlice& experts, const Names& all, con
   return own;
 }
 
-}  // namespace
-
-Names FuseModules(const Names& modules) {
-  NamesByPrefix groups = ByPrefix(modules);
-  for (auto& [prefix, names] : groups) names = JoinGroups(std::move(names));
-  for (const auto& [prefix, experts] : ExpertsIn(groups)) {
-    if (!IsWholeStack(experts)) continue;
-    groups[prefix].insert(experts.begin()->second.begin(), experts.begin()->second.end());
-    for (const auto& [expert, names] : experts) groups.erase(absl::StrCat(prefix, expert, "."));
+// What is said about parts that `planned` holds because the whole could not be joined.
+absl::StatusOr<Names> PartsLeftSingle(const Checkpoint& checkpoint, const ModelSelection& selection,
+                                      const Names& all, const std::vector<PlannedModule>& planned) {
+  Names chosen;
+  for (const PlannedModule& module : planned) chosen.push_back(module.module);
+  std::set<std::string> named;
+  for (const std::string& pattern : selection.modules) {
+    if (!IsPattern(pattern)) named.insert(pattern);
   }
-  std::set<std::string> fused;
-  for (const auto& [prefix, names] : groups) {
-    for (const std::string& name : names) fused.insert(prefix + name);
-  }
-  return Names(fused.begin(), fused.end());
+  return CheckGroups(checkpoint.files(), all, chosen, named);
 }
+
+}  // namespace
 
 absl::StatusOr<ModelPlan> PlanModel(const Checkpoint& checkpoint, const ModelSelection& selection) {
   GEMMD_RETURN_IF_ERROR(CheckIndex(checkpoint.files()));
   GEMMD_ASSIGN_OR_RETURN(const Names all, Candidates(checkpoint));
-  if (selection.fuse) GEMMD_RETURN_IF_ERROR(CheckStacks(all));
+  // A rank's share of experts follows from how many there are.
+  if (selection.fuse || selection.experts.size > 1) {
+    GEMMD_RETURN_IF_ERROR(CheckStacks(checkpoint.files(), all));
+  }
   GEMMD_ASSIGN_OR_RETURN(const Names chosen,
                          Chosen(selection.modules, selection.fuse ? FuseModules(all) : all));
   GEMMD_ASSIGN_OR_RETURN(const Names own, OwnExperts(selection.experts, all, chosen));
-  ModelPlan plan{{}, Unmatched(selection.exclude, own)};
+  ModelPlan plan{{}, Unmatched(selection.exclude, own), {}};
   for (const std::string& module : own) {
     if (MatchesAny(selection.exclude, module)) continue;
     PlannedModule planned{module, SliceOf(selection, module), 0};
     planned.bytes = checkpoint.BytesOf(module, planned.slice);
     plan.modules.push_back(std::move(planned));
+  }
+  if (selection.fuse) {
+    GEMMD_ASSIGN_OR_RETURN(plan.notes, PartsLeftSingle(checkpoint, selection, all, plan.modules));
   }
   if (!plan.modules.empty()) return plan;
   return Error(absl::StatusCode::kNotFound, "MODULE_NOT_FOUND",

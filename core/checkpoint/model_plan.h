@@ -1,8 +1,9 @@
 // What    The modules of a checkpoint that one call registers, and the part of each that a rank holds.
 // Names   Patterns know '*' (any text, dots included) and '?'; without either they are names.
 // Errors  NotFound MODULE_NOT_FOUND for a pattern without a module, and when nothing is left; InvalidArgument
-//         SHAPE_MISMATCH for ranks that do not divide the experts; what Checkpoint::ListModules says. That a
-//         module cannot be read is found when it is read.
+//         SHAPE_MISMATCH for ranks that do not divide the experts; BAD_CHECKPOINT for a tensor that the index
+//         and the files disagree on, and for stacks and groups that lack a part (model_parts.h); what
+//         Checkpoint::ListModules says. That a module cannot be read is found when it is read.
 // Threads Pure functions of the files.
 #ifndef GEMMD_CORE_CHECKPOINT_MODEL_PLAN_H_
 #define GEMMD_CORE_CHECKPOINT_MODEL_PLAN_H_
@@ -22,7 +23,7 @@ struct ModelSelection {
   // Patterns; empty: all of Checkpoint::ListModules, and those with 8-bit weights that lack their scales.
   std::vector<std::string> modules;
   std::vector<std::string> exclude;  // patterns
-  bool fuse = false;                 // join parts (FuseModules) before patterns are matched
+  bool fuse = false;                 // join parts (model_parts.h) before patterns are matched
   AxisSlice tensor;                  // rank of tensor parallelism
   AxisSlice experts;                 // of stacks, and which of experts that are stored one by one
   // Patterns of modules that `tensor` cuts along N and along K; others are whole. Both empty: by the last
@@ -40,14 +41,10 @@ struct PlannedModule {
 struct ModelPlan {
   std::vector<PlannedModule> modules;
   std::vector<std::string> unmatched_exclude;  // patterns of `exclude` that leave nothing out
+  std::vector<std::string> notes;              // with `fuse`: which parts stay single, and why
 };
 
 absl::StatusOr<ModelPlan> PlanModel(const Checkpoint& checkpoint, const ModelSelection& selection);
-
-// `modules` with q, k and v in one place as qkv_proj, gate and up as gate_up_proj, w1 and w3 as w13, q_a_proj
-// and kv_a_proj_with_mqa as fused_qkv_a_proj; and experts.N.* of all N as experts.*. Sorted. A group that is
-// not whole stays as it is.
-std::vector<std::string> FuseModules(const std::vector<std::string>& modules);
 
 }  // namespace gemmd
 

@@ -69,26 +69,6 @@ absl::Status PlanWithIndex(const std::string& name, const std::string& file) {
   return checkpoint.ok() ? PlanModel(**checkpoint, {}).status() : checkpoint.status();
 }
 
-TEST(FuseModulesTest, JoinsWholeGroupsOnly) {
-  EXPECT_THAT(FuseModules({"a.q_proj", "a.k_proj", "a.v_proj", "a.o_proj", "b.gate_proj",
-                           "b.up_proj", "b.down_proj", "c.q_proj", "c.k_proj", "d.w1", "d.w2",
-                           "d.w3", "lm_head"}),
-              ElementsAre("a.o_proj", "a.qkv_proj", "b.down_proj", "b.gate_up_proj", "c.k_proj",
-                          "c.q_proj", "d.w13", "d.w2", "lm_head"));
-}
-
-TEST(FuseModulesTest, JoinsExpertsOfWhichNoneIsMissing) {
-  EXPECT_THAT(FuseModules({"m.experts.0.w1", "m.experts.0.w2", "m.experts.0.w3", "m.experts.1.w1",
-                           "m.experts.1.w2", "m.experts.1.w3"}),
-              ElementsAre("m.experts.w13", "m.experts.w2"));
-  // Expert 1 of three is not there, one lacks a part, a number is none.
-  EXPECT_THAT(FuseModules({"m.experts.0.w2", "m.experts.2.w2"}),
-              ElementsAre("m.experts.0.w2", "m.experts.2.w2"));
-  EXPECT_THAT(FuseModules({"m.experts.0.w1", "m.experts.0.w2", "m.experts.1.w2"}),
-              ElementsAre("m.experts.0.w1", "m.experts.0.w2", "m.experts.1.w2"));
-  EXPECT_THAT(FuseModules({"m.experts.00.w2"}), ElementsAre("m.experts.00.w2"));
-}
-
 TEST(PlanModelTest, TakesAllModulesWithTheirBytes) {
   const auto plan = PlanByName("modelopt_fp8_llama", {});
   EXPECT_EQ(plan.size(), 7u);

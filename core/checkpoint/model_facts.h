@@ -1,0 +1,43 @@
+// What    What config.json says of the model beside its quantization, as far as it tells whether the files hold
+//         all of it. Models nest these keys (text_config, thinker_config.text_config): every object counts, but not
+//         those of the quantization.
+// Errors  InvalidArgument BAD_CHECKPOINT. Values of other types than these keys have are passed over.
+// Threads Pure functions.
+#ifndef GEMMD_CORE_CHECKPOINT_MODEL_FACTS_H_
+#define GEMMD_CORE_CHECKPOINT_MODEL_FACTS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/checkpoint/json.h"
+
+namespace gemmd {
+
+struct ModelFacts {
+  struct ExpertCount {
+    std::string key;  // "text_config.num_experts"
+    int64_t count;
+  };
+  // Of a list, one count per layer or per kind of expert, each of its numbers and their sum.
+  std::vector<ExpertCount> expert_counts;
+  // Layers below this one have key and value projections of their own, later ones take those of an earlier layer
+  // (num_kv_shared_layers). nullopt: all have their own.
+  std::optional<int64_t> first_shared_kv_layer;
+  bool cross_layer_kv =
+      false;  // some take them from an earlier layer, the config does not say which (use_cla)
+  bool key_is_value =
+      false;  // some have one projection for key and value, k_proj (attention_k_eq_v)
+};
+
+ModelFacts ReadModelFacts(const Json& config);
+
+// Whether `count` experts, stored one by one below `experts` ("model.layers.0.mlp.experts"), are as many as the
+// config names. OK where it names none, and for experts that every token goes through ("shared_experts").
+absl::Status CheckExpertCount(const ModelFacts& facts, const std::string& experts, int64_t count);
+
+}  // namespace gemmd
+
+#endif  // GEMMD_CORE_CHECKPOINT_MODEL_FACTS_H_

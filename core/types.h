@@ -154,6 +154,7 @@ struct LayerInfo {
   std::string source_format;
   bool gate_up_interleaved = false;
   bool has_input_scale = false;
+  int64_t not_finite_weights = 0;  // NaN or infinite
   ActivationEncoding encoding;
   SpecialisedKernels specialised;
   std::vector<KernelNumerics> numerics;  // that batch-invariant requests may name now

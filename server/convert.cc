@@ -223,6 +223,7 @@ v1::LayerInfo ToProto(const LayerInfo& from) {
   to.set_source_format(from.source_format);
   to.set_gate_up_interleaved(from.gate_up_interleaved);
   to.set_has_input_scale(from.has_input_scale);
+  to.set_not_finite_weights(from.not_finite_weights);
   if (from.encoding.present()) *to.mutable_encoding() = ToProto(from.encoding);
   to.set_specialised_kernels(static_cast<uint32_t>(from.specialised.total));
   to.set_specialised_kernels_ready(static_cast<uint32_t>(from.specialised.ready));

@@ -81,6 +81,7 @@ class LayerService final : public v1::LayerService::CallbackService {
                                  {"format", layer->source_format},
                                  {"bytes", layer->bytes},
                                  {"references", layer->references},
+                                 {"not_finite_weights", layer->not_finite_weights},
                                  {"digest", layer->digest}});
   }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/checkpoint_files.h"
+#include "core/quant/not_finite.h"
 #include "kernels/base/status.h"
 
 namespace gemmd::gemmctl {
@@ -94,6 +95,7 @@ absl::StatusOr<ModuleReport> InspectModule(const Checkpoint& checkpoint,
   GEMMD_ASSIGN_OR_RETURN(CheckpointLayer layer, checkpoint.ReadLayer(module, count));
   report.exporter = layer.format;
   report.layer_bytes = static_cast<uint64_t>(layer.tensor.total_bytes());
+  report.not_finite_weights = CountNotFinite(layer.tensor);
   report.devices = DevicesFor(layer.tensor);
   GEMMD_ASSIGN_OR_RETURN(const std::vector<TensorSize> sizes, TensorSizes(layer.tensor));
   for (const TensorSize& size : sizes) Buffer().swap(layer.tensor.*size.buffer);

@@ -33,6 +33,7 @@ struct ModuleReport {
   StandardTensor facts;       // all but the buffers, which are empty
   uint64_t stored_bytes = 0;  // in the files
   uint64_t layer_bytes = 0;   // as a StandardTensor
+  int64_t not_finite_weights = 0;  // NaN or infinite
   std::vector<DeviceSupport> devices;
 };
 

@@ -145,6 +145,21 @@ std::string DevicesText(const CheckpointReport& report) {
   return table.Text();
 }
 
+// "3 weights of 1 module are NaN or infinite, the first in a.b"; empty where none is.
+std::string NotFiniteText(const CheckpointReport& report) {
+  int64_t weights = 0;
+  int64_t modules = 0;
+  std::string first;
+  for (const ModuleReport& module : report.modules) {
+    if (module.not_finite_weights == 0) continue;
+    if (modules++ == 0) first = module.module;
+    weights += module.not_finite_weights;
+  }
+  if (modules == 0) return "";
+  return absl::StrCat(weights, " weights of ", modules,
+                      " modules are NaN or infinite, the first in ", first);
+}
+
 std::string SummaryText(const CheckpointReport& report) {
   uint64_t stored = 0;
   uint64_t as_layers = 0;
@@ -159,6 +174,8 @@ std::string SummaryText(const CheckpointReport& report) {
   table.Add({"bytes", absl::StrCat(BytesText(report.tensor_bytes), " in ", report.tensors,
                                    " tensors of ", report.files, " files; the layers ",
                                    BytesText(stored), ", once loaded ", BytesText(as_layers))});
+  const std::string not_finite = NotFiniteText(report);
+  if (!not_finite.empty()) table.Add({"not finite", not_finite});
   table.Add({"problems", absl::StrCat(report.problems.size())});
   return table.Text();
 }
@@ -196,6 +213,7 @@ nlohmann::ordered_json ModuleJson(const ModuleReport& module, size_t device_set)
                                  {"activations", ActivationText(module.facts)},
                                  {"stored_bytes", module.stored_bytes},
                                  {"layer_bytes", module.layer_bytes},
+                                 {"not_finite_weights", module.not_finite_weights},
                                  {"device_set", device_set}};
   json.update(LayerJson(module.facts));
   return json;

@@ -111,6 +111,8 @@ ErrorReport Compare(absl::Span<const double> got, absl::Span<const double> want,
   double error_square = 0;
   double want_square = 0;
   for (size_t i = 0; i < want.size(); ++i) {
+    report.nan += std::isnan(got[i]) ? 1 : 0;
+    report.infinite += std::isinf(got[i]) ? 1 : 0;
     const bool special = !std::isfinite(got[i]) || !std::isfinite(want[i]);
     if (special && SameSpecial(got[i], want[i])) continue;
     const double error =

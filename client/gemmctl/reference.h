@@ -59,6 +59,8 @@ struct ErrorReport {
   double got = 0;  // at the worst element
   double want = 0;
   int64_t bad_special = 0;  // elements where exactly one side is NaN, or infinities differ
+  int64_t nan = 0;          // elements of `got`
+  int64_t infinite = 0;
 
   bool Within(double bound) const { return bad_special == 0 && relative_frobenius <= bound; }
   std::string Text() const;

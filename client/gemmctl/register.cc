@@ -61,6 +61,10 @@ std::string InfoText(const v1::LayerInfo& info) {
                                    BlockText(info.spec().scale_block_k()), " columns")});
   table.Add({"bias", FormatText(info.spec().bias(), "none")});
   table.Add({"activations", ActivationText(info)});
+  if (info.not_finite_weights() > 0) {
+    table.Add({"not finite",
+               absl::StrCat(info.not_finite_weights(), " of its weights are NaN or infinite")});
+  }
   if (info.has_input_scale()) table.Add({"input scale", "one factor of x per column"});
   table.Add({"gate/up rows", info.gate_up_interleaved() ? "interleaved" : "as stored"});
   table.Add({"on device", BytesText(info.bytes())});

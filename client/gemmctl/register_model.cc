@@ -75,6 +75,15 @@ std::string ModelText(const client::Model& model) {
                       failures.Text());
 }
 
+void WarnOfWeights(const Context& context, const client::Model& model) {
+  for (const auto& [module, layer] : model.layers) {
+    const int64_t count = layer.info().not_finite_weights();
+    if (count == 0) continue;
+    std::fprintf(context.err, "warning: module %s: %lld of its weights are NaN or infinite\n",
+                 Printable(module).c_str(), static_cast<long long>(count));
+  }
+}
+
 // Whether --experts chose anything: of a stack, or among experts that are stored one by one.
 bool HasExperts(const client::Model& model) {
   return std::any_of(model.layers.begin(), model.layers.end(), [](const auto& entry) {
@@ -161,6 +170,7 @@ absl::StatusOr<client::Model> RegisterAll(const Context& context,
   if (request.slice().has_experts() && !HasExperts(*model)) {
     std::fprintf(context.err, "warning: --experts chose nothing: no module has experts\n");
   }
+  WarnOfWeights(context, *model);
   if (context.json) {
     context.PrintJson(ModelJson(*model));
   } else {

@@ -174,6 +174,8 @@ void PrintReport(const Context& context, const Problem& problem, const Outcome& 
                          {"got", error.got},
                          {"want", error.want}}},
                        {"bad_special", error.bad_special},
+                       {"nan", error.nan},
+                       {"infinite", error.infinite},
                        {"bound", bound},
                        {"ok", error.Within(bound)}});
     return;
@@ -190,6 +192,10 @@ void PrintReport(const Context& context, const Problem& problem, const Outcome& 
   table.Add({"in the daemon", absl::StrCat(MicrosecondsText(report.queue_us()), " queued, ",
                                            MicrosecondsText(report.execute_us()), " executing")});
   table.Add({"reference", reference.text});
+  if (error.nan + error.infinite > 0) {
+    table.Add({"not finite", absl::StrCat(error.nan, " NaN and ", error.infinite, " infinite of ",
+                                          problem.m * problem.n, " numbers of y")});
+  }
   table.Add({"error", error.Text()});
   table.Add({"verdict", error.Within(bound) ? absl::StrCat("within ", bound)
                                             : absl::StrCat("OUTSIDE ", bound)});

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <vector>
 
 namespace gemmd::gemmctl {
@@ -63,6 +64,19 @@ TEST(OperandTest, StaticScalesAreTheCallers) {
   scaling.static_zero_point = -100;
   EXPECT_EQ(*OperandOf(spec, kInt8Used, 3, {1, 100, -20}, scaling),
             (std::vector<double>{1, 100, -14})) << "from -128 to 127 less the zero point";
+}
+
+TEST(CompareTest, CountsWhatIsNotFiniteAlsoWhereBothAgree) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double infinity = std::numeric_limits<double>::infinity();
+  const ErrorReport agree =
+      Compare({1, nan, infinity, -infinity}, {1, nan, infinity, -infinity}, 4);
+  EXPECT_EQ(agree.nan, 1);
+  EXPECT_EQ(agree.infinite, 2);
+  EXPECT_TRUE(agree.Within(0));
+  const ErrorReport differ = Compare({1, nan}, {nan, 1}, 2);
+  EXPECT_EQ(differ.nan, 1) << "of what was computed";
+  EXPECT_FALSE(differ.Within(1e30));
 }
 
 }  // namespace

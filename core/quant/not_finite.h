@@ -1,0 +1,18 @@
+// What    Weights of a layer that are NaN or infinite. Readers refuse them in quantized weights; unquantized ones may
+//         hold them, and then every product with their row does.
+// Threads Pure functions.
+#ifndef GEMMD_CORE_QUANT_NOT_FINITE_H_
+#define GEMMD_CORE_QUANT_NOT_FINITE_H_
+
+#include <cstdint>
+
+#include "core/quant/standard_tensor.h"
+
+namespace gemmd {
+
+// Of a valid tensor: codes that stand for NaN or an infinity; 0 in types that have neither.
+int64_t CountNotFinite(const StandardTensor& tensor);
+
+}  // namespace gemmd
+
+#endif  // GEMMD_CORE_QUANT_NOT_FINITE_H_

@@ -214,6 +214,8 @@ absl::StatusOr<int> RunBench(const Context& context, const Arguments& arguments)
                          TokenCounts(arguments, "m", {.least = 0, .most = int64_t{1} << 24}));
   GEMMD_ASSIGN_OR_RETURN(const std::vector<int64_t> depths, arguments.Integers("depth", 1, 4096));
   GEMMD_RETURN_IF_ERROR(ParseDataType(arguments.Text("dtype")).status());
+  GEMMD_RETURN_IF_ERROR(Workspace::CheckKind(arguments.Text("memory")));
+  GEMMD_RETURN_IF_ERROR(CheckSource(arguments));
   GEMMD_ASSIGN_OR_RETURN(client::Session session, context.OpenSession("gemmctl bench"));
   GEMMD_ASSIGN_OR_RETURN(const LayerSource source, FindSource(arguments, session));
   GEMMD_ASSIGN_OR_RETURN(const client::Layer layer,

@@ -1,9 +1,11 @@
 #include "client/gemmctl/inspect_checkpoint.h"
 
+#include <map>
 #include <memory>
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/checkpoint_files.h"
@@ -55,18 +57,27 @@ std::string ExporterOf(const Json& config) {
   return TextField(config, "quant_method");
 }
 
+// A file that cannot be read is one problem, however many modules lie in it.
+struct BrokenShard {
+  size_t problem;
+  std::string message;
+  uint64_t modules = 0;  // that cannot be read for it
+  std::string first_module;
+};
+using BrokenShards = std::map<std::string, BrokenShard>;  // by name
+
 // Counts the tensors that the index names, and finds those that no file holds.
-void InspectFiles(const CheckpointFiles& files, CheckpointReport& report) {
+BrokenShards InspectFiles(const CheckpointFiles& files, CheckpointReport& report) {
   std::set<std::string> shards;
-  std::set<std::string> broken;
+  BrokenShards broken;
   for (const auto& [name, shard] : files.index()) {
     shards.insert(shard);
     if (broken.count(shard) != 0) continue;
     const absl::StatusOr<const SafetensorsFile*> file = files.Shard(shard);
     if (!file.ok()) {
-      broken.insert(shard);
       report.problems.push_back(ProblemOf(file.status(), ""));
-      if (report.problems.back().file.empty()) report.problems.back().file = shard;
+      report.problems.back().file = shard;
+      broken[shard] = {report.problems.size() - 1, report.problems.back().message};
       continue;
     }
     const TensorInfo* info = (*file)->Find(name);
@@ -83,6 +94,15 @@ void InspectFiles(const CheckpointFiles& files, CheckpointReport& report) {
     report.tensor_bytes += info->bytes;
   }
   report.files = shards.size();
+  return broken;
+}
+
+// The shard that `status` is about, or nullptr.
+BrokenShard* ShardOf(const absl::Status& status, BrokenShards& broken) {
+  for (auto& [name, shard] : broken) {
+    if (absl::EndsWith(status.message(), shard.message)) return &shard;
+  }
+  return nullptr;
 }
 
 absl::StatusOr<ModuleReport> InspectModule(const Checkpoint& checkpoint,
@@ -104,18 +124,33 @@ absl::StatusOr<ModuleReport> InspectModule(const Checkpoint& checkpoint,
 }
 
 void InspectModules(const Checkpoint& checkpoint, const InspectProgress& progress,
-                    CheckpointReport& report) {
+                    BrokenShards& broken, CheckpointReport& report) {
   const absl::StatusOr<std::vector<std::string>> modules = checkpoint.ListModules();
-  if (!modules.ok()) return report.problems.push_back(ProblemOf(modules.status(), ""));
+  if (!modules.ok()) {
+    if (ShardOf(modules.status(), broken) == nullptr)
+      report.problems.push_back(ProblemOf(modules.status(), ""));
+    return;
+  }
   report.quantized_modules = modules->size();
   for (const std::string& module : *modules) {
     if (progress) progress(report.modules.size(), modules->size(), module);
     absl::StatusOr<ModuleReport> read = InspectModule(checkpoint, module);
     if (read.ok()) {
       report.modules.push_back(*std::move(read));
+    } else if (BrokenShard* const shard = ShardOf(read.status(), broken)) {
+      if (shard->modules++ == 0) shard->first_module = module;
     } else {
       report.problems.push_back(ProblemOf(read.status(), module));
     }
+  }
+}
+
+void TellModulesOf(const BrokenShards& broken, CheckpointReport& report) {
+  for (const auto& [name, shard] : broken) {
+    if (shard.modules == 0) continue;
+    absl::StrAppend(&report.problems[shard.problem].message, "; ", shard.modules,
+                    shard.modules == 1 ? " module needs it, " : " modules need it, such as ",
+                    shard.first_module);
   }
 }
 
@@ -131,8 +166,9 @@ absl::StatusOr<CheckpointReport> InspectCheckpoint(const std::string& directory,
     return report;
   }
   report.exporter = ExporterOf((*checkpoint)->files().quantization_config());
-  InspectFiles((*checkpoint)->files(), report);
-  InspectModules(**checkpoint, progress, report);
+  BrokenShards broken = InspectFiles((*checkpoint)->files(), report);
+  InspectModules(**checkpoint, progress, broken, report);
+  TellModulesOf(broken, report);
   return report;
 }
 

@@ -73,6 +73,17 @@ absl::Status FindDevice(const client::Session& session, const std::string& wante
   return BadArgument(absl::StrCat("--device '", wanted, "' is not one of: ", known));
 }
 
+// As the arguments have it.
+LayerSource NamedSource(const Arguments& arguments) {
+  LayerSource source{.path = arguments.Text("checkpoint"),
+                     .module = arguments.Text("module"),
+                     .name = arguments.Text("name")};
+  const std::vector<std::string>& words = arguments.positional();
+  if (!words.empty()) source.path = words[0];
+  if (words.size() > 1) source.module = words[1];
+  return source;
+}
+
 }  // namespace
 
 std::vector<Option> LayerOptions() {
@@ -82,16 +93,15 @@ std::vector<Option> LayerOptions() {
           {"name", 0, "NAME", "", "label of the layer; else the module's name"}};
 }
 
+absl::Status CheckSource(const Arguments& arguments) {
+  const LayerSource source = NamedSource(arguments);
+  if (!source.path.empty() && !source.module.empty()) return absl::OkStatus();
+  return BadArgument("the checkpoint's folder and the module are needed");
+}
+
 absl::StatusOr<LayerSource> FindSource(const Arguments& arguments, const client::Session& session) {
-  LayerSource source{.path = arguments.Text("checkpoint"),
-                     .module = arguments.Text("module"),
-                     .name = arguments.Text("name")};
-  const std::vector<std::string>& words = arguments.positional();
-  if (!words.empty()) source.path = words[0];
-  if (words.size() > 1) source.module = words[1];
-  if (source.path.empty() || source.module.empty()) {
-    return BadArgument("the checkpoint's folder and the module are needed");
-  }
+  GEMMD_RETURN_IF_ERROR(CheckSource(arguments));
+  LayerSource source = NamedSource(arguments);
   source.path = std::filesystem::absolute(source.path).lexically_normal().string();
   GEMMD_RETURN_IF_ERROR(FindDevice(session, arguments.Text("device"), &source));
   return source;

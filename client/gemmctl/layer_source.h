@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/gemmctl/command.h"
 
@@ -23,6 +24,9 @@ struct LayerSource {
   std::string device_text;  // "cpu, AMD EPYC 9654"
   v1::LayerSlice slice;     // default: the whole module
 };
+
+// Whether "PATH MODULE" or the options name both: BAD_ARGUMENT, before a session is opened.
+absl::Status CheckSource(const Arguments& arguments);
 
 // From "PATH MODULE" or the options; `device` auto is the daemon's best ready one.
 absl::StatusOr<LayerSource> FindSource(const Arguments& arguments, const client::Session& session);

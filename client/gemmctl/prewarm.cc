@@ -140,7 +140,8 @@ absl::StatusOr<int> RunPrewarm(const Context& context, const Arguments& argument
   // All kernels were tried: what became of them is told, then the error.
   const bool is_whole = prewarmed.ok() || ReasonOf(prewarmed) == "CACHE_WRITE";
   if (!is_whole) return prewarmed;
-  if (saved.has_value()) {
+  const bool has_layers = report.manifest().shapes_size() > 0;
+  if (saved.has_value() && has_layers) {
     v1::PrewarmRequest manifest = report.manifest();
     *manifest.mutable_rows() = request.rows();
     GEMMD_RETURN_IF_ERROR(WriteManifest(manifest, *saved));
@@ -150,6 +151,10 @@ absl::StatusOr<int> RunPrewarm(const Context& context, const Arguments& argument
   if (!report.did_anything() && !arguments.Has("running")) {
     return absl::FailedPreconditionError(
         "nothing to compile: no layer was given, and the daemon holds none");
+  }
+  if (saved.has_value() && !has_layers) {
+    return Error(absl::StatusCode::kNotFound, "NOTHING_SELECTED",
+                 absl::StrCat("there is no layer; ", arguments.Text("save"), " is not written"));
   }
   return report.IsGood() ? kDone : kFailed;
 }
@@ -169,9 +174,11 @@ Command PrewarmCommand() {
           "  A manifest is JSON: {\"shapes\": [{\"spec\": QuantSpec, \"experts\", \"n\", \"k\"}],\n"
           "  \"architectures\": [...], \"rows\": [{\"first\", \"last\"}]}; --save writes one. "
           "Progress goes to\n"
-          "  stderr. Exit code 1 when a kernel does not compile or does not reach the cache's directory,\n"
-          "  when no kernel exists for what was asked (an architecture that gemmd does not know), and\n"
-          "  when there is no layer, but with --running.",
+          "  stderr. Exit code 1 when a kernel does not compile or does not reach the cache's "
+          "directory,\n"
+          "  when no kernel exists for what was asked (an architecture that gemmd does not know), "
+          "and\n"
+          "  when there is no layer, but with --running; with --save then too.",
       .options =
           {{"arch", 0, "LIST", "",
             "architectures, comma separated, such as sm_90a; else the manifest's, else "

@@ -113,6 +113,7 @@ absl::StatusOr<int> RunRegister(const Context& context, const Arguments& argumen
   }
   GEMMD_RETURN_IF_ERROR(CheckOneModule(arguments));
   GEMMD_ASSIGN_OR_RETURN(const v1::LayerSlice slice, SliceOf(arguments));
+  GEMMD_RETURN_IF_ERROR(CheckSource(arguments));
   GEMMD_ASSIGN_OR_RETURN(client::Session session, context.OpenSession("gemmctl register"));
   GEMMD_ASSIGN_OR_RETURN(LayerSource source, FindSource(arguments, session));
   source.slice = slice;
@@ -129,6 +130,7 @@ absl::StatusOr<int> RunRegister(const Context& context, const Arguments& argumen
 
 absl::StatusOr<int> RunExplain(const Context& context, const Arguments& arguments) {
   GEMMD_ASSIGN_OR_RETURN(const std::vector<int64_t> m, TokenCounts(arguments, "m", {.least = 0}));
+  GEMMD_RETURN_IF_ERROR(CheckSource(arguments));
   GEMMD_ASSIGN_OR_RETURN(client::Session session, context.OpenSession("gemmctl explain"));
   GEMMD_ASSIGN_OR_RETURN(const LayerSource source, FindSource(arguments, session));
   GEMMD_ASSIGN_OR_RETURN(

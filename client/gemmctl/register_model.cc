@@ -43,6 +43,7 @@ absl::Status SetTensor(const Arguments& arguments, v1::ModelSlice& slice) {
       !absl::SimpleAtoi(numbers[1], &size)) {
     return BadArgument(absl::StrCat("--tp '", text, "' is not RANK/SIZE, such as 0/4"));
   }
+  GEMMD_RETURN_IF_ERROR(CheckRank("tp", text, rank, size));
   *slice.mutable_tensor() = client::RankOf(rank, size).rank();
   return absl::OkStatus();
 }

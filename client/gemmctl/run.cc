@@ -43,15 +43,35 @@ absl::StatusOr<std::vector<double>> RoundTo(v1::DataType dtype, const std::vecto
   return Decode(dtype, bytes);
 }
 
-// What the arguments alone say of x; read before anything is loaded.
+// What the arguments alone say of x and of the weights; read before anything is loaded.
 struct Input {
   std::optional<Array> x;
+  std::optional<Array> expected;
   int64_t m = 0;  // without x: rows of random numbers
   uint64_t seed = 0;
 };
 
+absl::StatusOr<Array> ReadExpected(const Arguments& arguments) {
+  GEMMD_ASSIGN_OR_RETURN(Array weights, ReadArray(arguments.Text("expected")));
+  if (weights.shape.size() == 2) return weights;
+  return BadArgument(absl::StrCat("--expected ", arguments.Text("expected"), " has ",
+                                  weights.shape.size(), " extents, expected weights [N, K]"));
+}
+
+// Weights and layer must be of one shape.
+absl::Status CheckExpected(const Input& input, const Problem& problem) {
+  if (!input.expected.has_value()) return absl::OkStatus();
+  const std::vector<int64_t>& shape = input.expected->shape;
+  if (shape == std::vector<int64_t>{problem.n, problem.k}) return absl::OkStatus();
+  return BadArgument(absl::StrCat("--expected is [", shape[0], ", ", shape[1],
+                                  "], expected [N, K] = [", problem.n, ", ", problem.k, "]"));
+}
+
 absl::StatusOr<Input> ReadInput(const Arguments& arguments) {
   Input input;
+  if (arguments.Has("expected")) {
+    GEMMD_ASSIGN_OR_RETURN(input.expected, ReadExpected(arguments));
+  }
   if (arguments.Has("x")) {
     GEMMD_ASSIGN_OR_RETURN(input.x, ReadArray(arguments.Text("x")));
     return input;
@@ -62,7 +82,7 @@ absl::StatusOr<Input> ReadInput(const Arguments& arguments) {
   return input;
 }
 
-absl::Status FillX(const Arguments& arguments, Input input, Problem* problem) {
+absl::Status FillX(const Arguments& arguments, Input& input, Problem* problem) {
   std::vector<double> values;
   if (input.x.has_value()) {
     Array& array = *input.x;
@@ -120,16 +140,12 @@ absl::StatusOr<ActivationScaling> StaticScale(const LayerSource& source) {
 // With --expected from dequantized weights, here, in double precision; else the same request with
 // float32 output on the daemon's CPU device, which computes exactly. `outcome` tells what the product
 // took as x.
-absl::StatusOr<Reference> MakeReference(const Context& context, const Arguments& arguments,
+absl::StatusOr<Reference> MakeReference(const Context& context, std::optional<Array> expected,
                                         client::Session& session, const client::Layer& judged,
                                         const Problem& problem, const Outcome& outcome) {
-  if (arguments.Has("expected")) {
-    GEMMD_ASSIGN_OR_RETURN(Array weights, ReadArray(arguments.Text("expected")));
-    if (weights.shape != std::vector<int64_t>{problem.n, problem.k}) {
-      return BadArgument(
-          absl::StrCat("--expected is not [N, K] = [", problem.n, ", ", problem.k, "]"));
-    }
-    const DenseWeights dense{.n = problem.n, .k = problem.k, .weights = std::move(weights.values)};
+  if (expected.has_value()) {
+    const DenseWeights dense{
+        .n = problem.n, .k = problem.k, .weights = std::move(expected->values)};
     std::optional<ActivationScaling> static_scale;
     if (NeedsStaticScale(judged.info().spec(), outcome.response.report())) {
       GEMMD_ASSIGN_OR_RETURN(static_scale, StaticScale(problem.source));
@@ -218,6 +234,7 @@ absl::StatusOr<int> RunRun(const Context& context, const Arguments& arguments) {
   GEMMD_ASSIGN_OR_RETURN(const double asked_bound, arguments.Number("max-error", 0, 1e30));
   GEMMD_RETURN_IF_ERROR(SetInvariance(arguments, &problem));
   GEMMD_RETURN_IF_ERROR(Workspace::CheckKind(arguments.Text("memory")));
+  GEMMD_RETURN_IF_ERROR(CheckSource(arguments));
   GEMMD_ASSIGN_OR_RETURN(Input input, ReadInput(arguments));
   std::optional<ExportFile> y;  // refused before anything is loaded
   if (arguments.Has("y")) {
@@ -232,7 +249,8 @@ absl::StatusOr<int> RunRun(const Context& context, const Arguments& arguments) {
       RegisterWithProgress(context, session, problem.source, problem.source.device));
   problem.n = layer.info().n();
   problem.k = layer.info().k();
-  GEMMD_RETURN_IF_ERROR(FillX(arguments, std::move(input), &problem));
+  GEMMD_RETURN_IF_ERROR(CheckExpected(input, problem));
+  GEMMD_RETURN_IF_ERROR(FillX(arguments, input, &problem));
   GEMMD_ASSIGN_OR_RETURN(const Outcome outcome,
                          RunOn(context, session, layer, problem, problem.source.device,
                                arguments.Text("memory"), problem.dtype));
@@ -241,7 +259,7 @@ absl::StatusOr<int> RunRun(const Context& context, const Arguments& arguments) {
   }
   GEMMD_ASSIGN_OR_RETURN(
       const Reference reference,
-      MakeReference(context, arguments, session, layer, problem, outcome));
+      MakeReference(context, std::move(input.expected), session, layer, problem, outcome));
   const ErrorReport error = Compare(outcome.y, reference.y, problem.n);
   const double bound = std::max(asked_bound, reference.least_bound);
   PrintReport(context, problem, outcome, reference, error, bound);

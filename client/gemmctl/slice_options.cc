@@ -20,6 +20,7 @@ absl::StatusOr<v1::AxisSlice> AxisOf(const std::string& option, const std::strin
   uint32_t size = 0;
   const Words ranks = absl::StrSplit(text, '/');
   if (ranks.size() == 2 && absl::SimpleAtoi(ranks[0], &rank) && absl::SimpleAtoi(ranks[1], &size)) {
+    GEMMD_RETURN_IF_ERROR(CheckRank(option, text, rank, size));
     return client::RankOf(rank, size);
   }
   const Words ends = absl::StrSplit(text, ':');
@@ -30,6 +31,10 @@ absl::StatusOr<v1::AxisSlice> AxisOf(const std::string& option, const std::strin
   int64_t begin = 0;
   int64_t end = 0;
   if (ends.size() == 2 && read(ends[0], &begin) && read(ends[1], &end)) {
+    if (begin < 0 || end < 0) {
+      return BadArgument(
+          absl::StrCat("--", option, " '", text, "' is negative; an axis begins at 0"));
+    }
     // An end of 0 is the axis's end on the wire; written out it is an empty range.
     if (!ends[1].empty() && end <= begin) {
       return BadArgument(absl::StrCat("--", option, " '", text, "' is an empty range; '", begin,
@@ -52,6 +57,10 @@ absl::StatusOr<v1::RowPart> RowPartOf(const std::string& text) {
     return BadArgument(
         absl::StrCat("--row-parts '", text, "' is neither ROWS nor ROWSxREPLICAS, such as 1024x2"));
   }
+  if (rows < 1 || replicas < 1) {
+    return BadArgument(
+        absl::StrCat("--row-parts '", text, "': expected at least one row and one replica"));
+  }
   v1::RowPart part;
   part.set_rows(rows);
   part.set_replicas(replicas);
@@ -59,6 +68,13 @@ absl::StatusOr<v1::RowPart> RowPartOf(const std::string& text) {
 }
 
 }  // namespace
+
+absl::Status CheckRank(const std::string& option, const std::string& text, uint32_t rank,
+                       uint32_t size) {
+  if (rank < size) return absl::OkStatus();
+  return BadArgument(absl::StrCat("--", option, " '", text, "': there is no rank ", rank, " of ",
+                                  size, ", expected 0 to one less than SIZE"));
+}
 
 std::vector<Option> SliceOptions() {
   return {{"rows", 0, "PART", "", "of N: RANK/SIZE (0/4) or BEGIN:END (0:1024; 1024: to the end)"},
@@ -81,6 +97,7 @@ absl::StatusOr<v1::LayerSlice> SliceOf(const Arguments& arguments) {
     GEMMD_ASSIGN_OR_RETURN(*(slice.*axis)(), AxisOf(option, text));
   }
   if (!arguments.Has("row-parts")) return slice;
+  if (!slice.rows().has_rank()) return BadArgument("--row-parts needs --rows RANK/SIZE");
   const std::string parts = arguments.Text("row-parts");
   for (const std::string& part : Words(absl::StrSplit(parts, ','))) {
     GEMMD_ASSIGN_OR_RETURN(*slice.add_row_parts(), RowPartOf(part));

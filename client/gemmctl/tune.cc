@@ -162,10 +162,14 @@ absl::StatusOr<int> Export(const Context& context, const Arguments& arguments,
   const std::string path = arguments.Text("export");
   GEMMD_ASSIGN_OR_RETURN(ExportFile file, ExportFile::Create(path, arguments.Has("force")));
   GEMMD_ASSIGN_OR_RETURN(const std::string json, admin.ExportTuning());
-  GEMMD_RETURN_IF_ERROR(file.Write(json.data(), json.size()));
-  GEMMD_RETURN_IF_ERROR(file.Commit());
   const nlohmann::json parsed = nlohmann::json::parse(json, nullptr, false);
   const size_t layers = parsed.is_object() ? parsed.value("entries", nlohmann::json()).size() : 0;
+  if (layers == 0) {
+    return Error(absl::StatusCode::kNotFound, "NOTHING_SELECTED",
+                 absl::StrCat("nothing was measured or imported here; ", path, " is not written"));
+  }
+  GEMMD_RETURN_IF_ERROR(file.Write(json.data(), json.size()));
+  GEMMD_RETURN_IF_ERROR(file.Commit());
   if (context.json) {
     context.PrintJson({{"file", path}, {"layers", layers}});
   } else {
@@ -287,7 +291,7 @@ Command TuneCommand() {
            {"all-x-types", 0, "", "",
             "every type that x may have, not only bfloat16"},
            {"list", 0, "", "", "what is known, and from where"},
-           {"export", 0, "FILE", "", "write what was measured or imported here"},
+           {"export", 0, "FILE", "", "write what was measured or imported here; exit 1 when that is nothing"},
            {"force", 0, "", "", "export: replace the file when it exists"},
            {"import", 0, "FILE", "",
             "take what another machine with the same GPU exported; exit 1 when all of it is stale"}},

@@ -81,7 +81,8 @@ absl::StatusOr<const SafetensorsFile*> CheckpointFiles::Shard(const std::string&
   MutexLock lock(shard.mutex);
   if (shard.file != nullptr) return shard.file.get();
   GEMMD_ASSIGN_OR_RETURN(const bool exists, Exists(name));
-  if (!exists) return BadCheckpoint(absl::StrCat("shard ", name, " of the index does not exist"));
+  if (!exists)
+    return BadCheckpoint(absl::StrCat(name, ": expected by the index, there is no such file"));
   GEMMD_ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(name));
   GEMMD_ASSIGN_OR_RETURN(shard.file, SafetensorsFile::Open(path, name));
   return shard.file.get();

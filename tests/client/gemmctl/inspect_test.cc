@@ -166,6 +166,34 @@ TEST(InspectTest, NamesAFileThatIsMissingAndATensorThatIsNowhere) {
   EXPECT_EQ(inspection.report["tensors"], checkpoint.tensors.size());
 }
 
+TEST(InspectTest, AMissingFileIsOneProblemOfAllItsModules) {
+  for (const bool quantized : {true, false}) {
+    EditableCheckpoint checkpoint(kGptq);
+    if (!quantized) {
+      checkpoint.config.erase("quantization_config");
+      checkpoint.tensors = PlainLinears({"a", "b"}, 0);
+    }
+    TemporaryDirectory directory;
+    checkpoint.Write(directory.path());
+    json weight_map;
+    for (const auto& [name, tensor] : checkpoint.tensors) weight_map[name] = "absent.safetensors";
+    std::filesystem::remove(directory.path() / "model.safetensors");
+    WriteFile(directory.path() / "model.safetensors.index.json",
+              json{{"weight_map", weight_map}}.dump());
+    const Inspection inspection = Inspect(directory.path());
+    EXPECT_EQ(inspection.code, kFailed);
+    ASSERT_EQ(inspection.report["problems"].size(), 1u) << inspection.report["problems"].dump(2);
+    const json& problem = inspection.report["problems"][0];
+    EXPECT_EQ(problem["file"], "absent.safetensors");
+    const std::string message = problem["message"];
+    EXPECT_THAT(message,
+                HasSubstr("absent.safetensors: expected by the index, there is no such file"));
+    EXPECT_EQ(message.find(std::string("1 module needs it, ") + kDown) != std::string::npos,
+              quantized)
+        << message;
+  }
+}
+
 TEST(InspectTest, ACutFileIsAProblemAndNoFolderIsAnError) {
   EditableCheckpoint checkpoint(kGptq);
   TemporaryDirectory directory;

@@ -67,6 +67,53 @@ TEST(RegisterUsageTest, AnEmptyRangeIsNotTheWholeAxis) {
   EXPECT_EQ(Register({"m", "--rows", "0/2", "--row-parts", ""}).code, kUsage);
 }
 
+TEST(RegisterUsageTest, ARankLiesBelowTheirNumber) {
+  for (const char* part : {"4/4", "5/4", "0/0", "1/0"}) {
+    for (const std::string option : {"--rows", "--columns", "--experts"}) {
+      const ToolRun run = Register({"m", option, part});
+      EXPECT_EQ(run.code, kUsage) << option << " " << part << ": " << run.err;
+      EXPECT_THAT(run.err, HasSubstr(option + " '" + part + "': there is no rank"));
+    }
+    EXPECT_EQ(Register({"--all", "--tp", part}).code, kUsage) << part;
+    EXPECT_EQ(Register({"--all", "--experts", part}).code, kUsage) << part;
+  }
+  EXPECT_EQ(Register({"m", "--rows", "3/4"}).code, kNotRunning);
+}
+
+TEST(RegisterUsageTest, APartIsNotNegativeAndNotEmpty) {
+  for (const char* range : {"-4:8", "-8:-4", "-1:"})
+    EXPECT_EQ(Register({"m", "--rows", range}).code, kUsage) << range;
+  for (const char* parts : {"0", "-4", "4x0", "4,0"}) {
+    EXPECT_EQ(Register({"m", "--rows", "0/2", "--row-parts", parts}).code, kUsage) << parts;
+  }
+  const ToolRun alone = Register({"m", "--row-parts", "4,4"});
+  EXPECT_EQ(alone.code, kUsage);
+  EXPECT_THAT(alone.err, HasSubstr("--row-parts needs --rows RANK/SIZE"));
+  EXPECT_EQ(Register({"m", "--rows", "0/2", "--row-parts", "4,4x2"}).code, kNotRunning);
+}
+
+TEST(LayerUsageTest, TheModuleIsAskedForBeforeTheDaemon) {
+  for (const Words& words : std::vector<Words>{{"register"},
+                                               {"register", "p"},
+                                               {"explain", "p"},
+                                               {"bench", "p"},
+                                               {"run", "p", "--random", "1"}}) {
+    const ToolRun run = Without(words);
+    EXPECT_EQ(run.code, kUsage) << words[0];
+    EXPECT_THAT(run.err, HasSubstr("the module are needed"));
+  }
+}
+
+TEST(RunUsageTest, FilesAreReadBeforeADaemonIsLookedFor) {
+  for (const char* option : {"--x", "--expected"}) {
+    Words words = {"run", "p", "m", option, "/no/such.npy"};
+    if (option == std::string("--expected")) words.insert(words.end(), {"--random", "1"});
+    const ToolRun run = Without(words);
+    EXPECT_EQ(run.code, kFailed) << run.err;
+    EXPECT_THAT(run.err, HasSubstr("/no/such.npy"));
+  }
+}
+
 TEST(TokenCountsTest, OneParserForEveryCommand) {
   const std::vector<Words> commands = {{"prewarm", "p"}, {"tune", "p"}, {"explain", "p", "m"}, {"bench", "p", "m"}};
   for (const Words& command : commands) {
@@ -91,7 +138,11 @@ TEST(TokenCountsTest, OneParserForEveryCommand) {
 }
 
 TEST(BenchUsageTest, IsCheckedBeforeAnythingIsLoaded) {
-  for (const Words& bad : std::vector<Words>{{"--depth", "0"}, {"--depth", "1,x"}, {"--dtype", "f8"}, {"--seconds", "nan"}}) {
+  for (const Words& bad : std::vector<Words>{{"--depth", "0"},
+                                             {"--depth", "1,x"},
+                                             {"--dtype", "f8"},
+                                             {"--seconds", "nan"},
+                                             {"--memory", "x"}}) {
     Words words = {"bench", "p", "m"};
     words.insert(words.end(), bad.begin(), bad.end());
     EXPECT_EQ(Without(words).code, kUsage) << bad[0] << " " << bad[1];

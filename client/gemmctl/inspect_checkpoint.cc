@@ -36,9 +36,10 @@ Problem ProblemOf(const absl::Status& status, const std::string& module) {
       .module = module, .reason = ReasonOf(status), .message = std::string(status.message())};
   if (problem.reason.empty()) problem.reason = absl::StatusCodeToString(status.code());
   const std::string first = problem.message.substr(0, problem.message.find(": "));
-  if (first.find(' ') == std::string::npos && first.find(".") != std::string::npos) {
-    problem.file = first;
-  }
+  std::string file =
+      std::filesystem::path(first).filename().string();  // configs come with their path
+  file = file.substr(0, file.find(' '));                 // "config.json and hf_quant_config.json"
+  if (file.find('.') != std::string::npos) problem.file = file;
   problem.tensor = Between(problem.message, ": tensor ", ": ");
   return problem;
 }

@@ -42,16 +42,15 @@ absl::StatusOr<bool> IsInBlocks(const Json& config, const std::string& module) {
 
 // The entry of extra_config for `module`: its name, or else the first regex found in it.
 absl::StatusOr<const Json*> ExtraConfig(const Json& config, const std::string& module) {
-  const Json* extra = FindField(config, {"extra_config"});
+  GEMMD_ASSIGN_OR_RETURN(const Json* const extra, ObjectField(config, {"extra_config"}));
   if (extra == nullptr) return nullptr;
-  if (!extra->is_object()) return BadCheckpoint("\"extra_config\": expected an object");
   const auto exact = extra->find(module);
   if (exact != extra->end()) return &*exact;
   for (const auto& [pattern, entry] : extra->items()) {
     if (pattern.find_first_of("*+?^$[](){}|\\") == std::string::npos) continue;
-    GEMMD_ASSIGN_OR_RETURN(const bool found,
-                           PythonMatch(absl::StrCat(".*(?:", pattern, ")"), module));
-    if (found) return &entry;
+    const auto found = PythonMatch(absl::StrCat(".*(?:", pattern, ")"), module);
+    if (!found.ok()) return Annotate(found.status(), "\"extra_config\"");
+    if (*found) return &entry;
   }
   return nullptr;
 }
@@ -67,9 +66,8 @@ absl::StatusOr<std::optional<Json>> ConfigOf(const Json& config, const std::stri
   if (is_skipped) return std::nullopt;
   Json own = config;
   if (extra != nullptr) {
-    if (!extra->is_object()) {
-      return BadCheckpoint(absl::StrCat("\"extra_config\": \"", module, "\": expected an object"));
-    }
+    if (!extra->is_object())
+      return WrongField(absl::StrCat("extra_config.", module), "an object", *extra);
     for (const auto& [name, value] : extra->items()) {
       if (!value.is_null()) own[name] = value;
     }

@@ -29,16 +29,28 @@ const std::vector<CheckpointReader>& Readers() {
 }
 
 // nullptr: the checkpoint is not quantized.
-absl::StatusOr<const CheckpointReader*> ReaderOf(const Json& config) {
+absl::StatusOr<const CheckpointReader*> ReaderOf(const CheckpointFiles& files) {
+  const Json& config = files.quantization_config();
   if (config.is_null()) return nullptr;
-  GEMMD_ASSIGN_OR_RETURN(const std::string method, NameField(config, {"quant_method"}, ""));
+  const auto method = NameField(config, {"quant_method"}, "");
+  if (!method.ok()) return Annotate(method.status(), files.config_file());
   std::string known;
   for (const CheckpointReader& reader : Readers()) {
-    if (method == reader.quant_method) return &reader;
+    if (*method == reader.quant_method) return &reader;
     absl::StrAppend(&known, known.empty() ? "" : ", ", reader.quant_method);
   }
-  return UnsupportedFormat(
-      absl::StrCat("quant_method \"", method, "\" is not read: ", known, " are"));
+  return UnsupportedFormat(absl::StrCat(files.config_file(), ": quant_method \"", *method,
+                                        "\" is not read: ", known, " are"));
+}
+
+// What a reader says of its scheme: in the config's words, which name neither file nor module. What it says of
+// tensors names both already.
+absl::Status AboutScheme(const CheckpointFiles& files, const std::string& module,
+                         const absl::Status& status) {
+  const std::string reason = ReasonOf(status);
+  const bool about_files = reason == "BAD_CHECKPOINT" || reason == "UNSUPPORTED_FORMAT";
+  if (!about_files || absl::StrContains(status.message(), ": module ")) return status;
+  return Annotate(status, absl::StrCat(files.config_file(), ": module ", module));
 }
 
 // Scales of a quantized key-value cache, which some exporters put beside the projections.
@@ -59,10 +71,14 @@ absl::StatusOr<StandardTensor> ReadWeights(const CheckpointFiles& files,
   if (reader != nullptr) {
     format = reader->quant_method;
     auto tensor = reader->read(files.quantization_config(), tensors);
-    if (ReasonOf(tensor.status()) != "MODULE_NOT_FOUND" || !IsPlainLinear(tensors)) return tensor;
+    if (ReasonOf(tensor.status()) != "MODULE_NOT_FOUND" || !IsPlainLinear(tensors)) {
+      if (!tensor.ok()) return AboutScheme(files, tensors.module(), tensor.status());
+      return tensor;
+    }
   } else if (!IsPlainLinear(tensors)) {
-    return UnsupportedFormat(absl::StrCat("config.json has no quantization_config, and module ",
-                                          tensors.module(), " holds no plain .weight [N, K]"));
+    return UnsupportedFormat(
+        absl::StrCat(files.config_file(), ": module ", tensors.module(),
+                     ": there is no quantization_config, and it holds no plain .weight [N, K]"));
   }
   format = "unquantized";
   return ReadUnquantized(tensors);
@@ -258,8 +274,7 @@ absl::StatusOr<std::shared_ptr<const Checkpoint>> Checkpoint::Open(
 absl::StatusOr<CheckpointLayer> Checkpoint::ReadLayer(const std::string& module,
                                                       const ProgressFunction& progress,
                                                       const SliceRequest& slice) const {
-  GEMMD_ASSIGN_OR_RETURN(const CheckpointReader* const reader,
-                         ReaderOf(files_->quantization_config()));
+  GEMMD_ASSIGN_OR_RETURN(const CheckpointReader* const reader, ReaderOf(*files_));
   auto tensors = ModuleTensors::Open(*files_, module, progress);
   if (tensors.ok()) return ReadSlice(*files_, reader, slice, *tensors);
   if (ReasonOf(tensors.status()) != "MODULE_NOT_FOUND") return tensors.status();
@@ -287,8 +302,7 @@ uint64_t Checkpoint::BytesOf(const std::string& module, const SliceRequest& slic
 }
 
 absl::StatusOr<std::vector<std::string>> Checkpoint::ListModules() const {
-  GEMMD_ASSIGN_OR_RETURN(const CheckpointReader* const reader,
-                         ReaderOf(files_->quantization_config()));
+  GEMMD_ASSIGN_OR_RETURN(const CheckpointReader* const reader, ReaderOf(*files_));
   if (reader == nullptr) return ListLinears(*files_);
   std::set<std::string> modules;
   for (const auto& [name, shard] : files_->index()) {

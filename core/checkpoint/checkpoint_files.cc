@@ -15,6 +15,7 @@
 namespace gemmd {
 namespace {
 
+constexpr char kConfigFile[] = "config.json";
 constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
 constexpr char kModelOptFile[] = "hf_quant_config.json";
@@ -35,25 +36,28 @@ bool IsPlainFileName(const std::string& name) {
 template <typename J>
 absl::StatusOr<J> CheckpointFiles::ReadJson(const std::string& name) const {
   GEMMD_ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(name));
+  const std::string shown = PathOf(name);
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) {
-    return BadCheckpoint(absl::StrCat(name, ": not a regular file"));
+    return BadCheckpoint(absl::StrCat(shown, ": not a regular file"));
   }
   const uintmax_t size = std::filesystem::file_size(path, error);
-  if (error || size > kLargestJson) {
-    return BadCheckpoint(absl::StrCat(name, ": cannot be read, or is larger than ", kLargestJson));
+  if (error) return BadCheckpoint(absl::StrCat(shown, ": ", error.message()));
+  if (size > kLargestJson) {
+    return BadCheckpoint(
+        absl::StrCat(shown, ": expected at most ", kLargestJson, " bytes, got ", size));
   }
   std::ifstream stream(path, std::ios::binary);
   if (!stream.is_open()) {
-    return BadCheckpoint(absl::StrCat(name, ": cannot be opened: ", std::strerror(errno)));
+    return BadCheckpoint(absl::StrCat(shown, ": cannot be opened: ", std::strerror(errno)));
   }
   std::string text(size, '\0');
   stream.read(text.data(), static_cast<std::streamsize>(size));
   if (static_cast<uintmax_t>(stream.gcount()) != size) {
-    return BadCheckpoint(absl::StrCat(name, ": became shorter while it was read"));
+    return BadCheckpoint(absl::StrCat(shown, ": became shorter while it was read"));
   }
   auto document = ParseJsonObject<J>(text);
-  if (!document.ok()) return Annotate(document.status(), name);
+  if (!document.ok()) return Annotate(document.status(), shown);
   return document;
 }
 
@@ -89,33 +93,41 @@ absl::StatusOr<const SafetensorsFile*> CheckpointFiles::Shard(const std::string&
 }
 
 absl::Status CheckpointFiles::ReadConfig() {
-  GEMMD_ASSIGN_OR_RETURN(const bool exists, Exists("config.json"));
+  GEMMD_ASSIGN_OR_RETURN(const bool exists, Exists(kConfigFile));
   if (!exists) {
     return NotFound(absl::StrCat("\"", directory_.string(), "\" holds no config.json"));
   }
-  GEMMD_ASSIGN_OR_RETURN(const Json config, ReadJson<Json>("config.json"));
+  GEMMD_ASSIGN_OR_RETURN(const Json config, ReadJson<Json>(kConfigFile));
   model_facts_ = ReadModelFacts(config);
-  const Json* quantization = FindField(config, {"quantization_config", "compression_config"});
-  if (quantization != nullptr) {
-    if (!quantization->is_object())
-      return BadCheckpoint("config.json: quantization_config is no object");
-    quantization_config_ = *quantization;
+  config_file_ = PathOf(kConfigFile);
+  const auto quantization = ObjectField(config, {"quantization_config", "compression_config"});
+  if (!quantization.ok()) return Annotate(quantization.status(), config_file_);
+  if (*quantization != nullptr) {
+    quantization_config_ = **quantization;
   } else {
     GEMMD_RETURN_IF_ERROR(ReadSeparateConfig());
   }
-  const bool may_be_modelopt =
-      quantization_config_.is_null() || IsModelOptConfig(quantization_config_);
-  GEMMD_ASSIGN_OR_RETURN(const bool has_modelopt_file, Exists(kModelOptFile));
-  if (!may_be_modelopt || (quantization_config_.is_null() && !has_modelopt_file)) {
-    return absl::OkStatus();
+  return ReadModelOptConfig(config);
+}
+
+// What ModelOpt says in its own file, beside or instead of what config.json says.
+absl::Status CheckpointFiles::ReadModelOptConfig(const Json& config) {
+  const bool in_config = !quantization_config_.is_null();
+  if (in_config && !IsModelOptConfig(quantization_config_)) return absl::OkStatus();
+  GEMMD_ASSIGN_OR_RETURN(const bool has_file, Exists(kModelOptFile));
+  if (!in_config && !has_file) return absl::OkStatus();
+  Json file;
+  if (has_file) {
+    GEMMD_ASSIGN_OR_RETURN(file, ReadJson<Json>(kModelOptFile));
   }
-  Json modelopt_file;
-  if (has_modelopt_file) {
-    GEMMD_ASSIGN_OR_RETURN(modelopt_file, ReadJson<Json>(kModelOptFile));
-  }
-  GEMMD_ASSIGN_OR_RETURN(const std::string model_type, NameField(config, {"model_type"}, ""));
-  GEMMD_ASSIGN_OR_RETURN(quantization_config_,
-                         MergeModelOptConfig(quantization_config_, modelopt_file, model_type));
+  const auto model_type = NameField(config, {"model_type"}, "");
+  if (!model_type.ok()) return Annotate(model_type.status(), PathOf(kConfigFile));
+  const std::string path = PathOf(kModelOptFile);
+  GEMMD_ASSIGN_OR_RETURN(
+      quantization_config_,
+      MergeModelOptConfig(quantization_config_, config_file_, file, path, *model_type));
+  if (has_file)
+    config_file_ = in_config ? absl::StrCat(config_file_, " and ", kModelOptFile) : path;
   return absl::OkStatus();
 }
 
@@ -127,6 +139,7 @@ absl::Status CheckpointFiles::ReadSeparateConfig() {
     GEMMD_ASSIGN_OR_RETURN(const bool exists, Exists(name));
     if (!exists) continue;
     GEMMD_ASSIGN_OR_RETURN(quantization_config_, ReadJson<Json>(name));
+    config_file_ = PathOf(name);
     if (FindField(quantization_config_, {"quant_method"}) == nullptr) {
       quantization_config_["quant_method"] = method;
     }
@@ -151,12 +164,14 @@ absl::Status CheckpointFiles::ReadIndex() {
   GEMMD_ASSIGN_OR_RETURN(const JsonTable document, ReadJson<JsonTable>(kIndexFile));
   const JsonTable* weight_map = FindField(document, {"weight_map"});
   if (weight_map == nullptr || !weight_map->is_object()) {
-    return BadCheckpoint(absl::StrCat(kIndexFile, ": weight_map is missing"));
+    const Json got = weight_map == nullptr ? Json() : Json(*weight_map);
+    return Annotate(WrongField("weight_map", "an object", got), PathOf(kIndexFile));
   }
   for (const auto& [tensor, shard] : weight_map->items()) {
     if (!shard.is_string() || !IsPlainFileName(shard.get_ref<const std::string&>())) {
-      return BadCheckpoint(absl::StrCat(kIndexFile, ": tensor ", tensor,
-                                        ": expected the name of a file in the same directory"));
+      return BadCheckpoint(absl::StrCat(PathOf(kIndexFile), ": tensor ", tensor,
+                                        ": expected the name of a file in the same directory, got ",
+                                        Shown(Json(shard))));
     }
     const auto& name = shard.get_ref<const std::string&>();
     index_.emplace(tensor, name);
@@ -168,15 +183,21 @@ absl::Status CheckpointFiles::ReadIndex() {
 absl::StatusOr<bool> CheckpointFiles::Exists(const std::string& name) const {
   std::error_code error;
   const auto status = std::filesystem::status(directory_ / name, error);
-  if (status.type() == std::filesystem::file_type::not_found) return false;
-  if (error) return BadCheckpoint(absl::StrCat(name, ": ", error.message()));
+  if (status.type() == std::filesystem::file_type::not_found) {
+    // A download that was cut short leaves links to files that were to come.
+    if (!std::filesystem::is_symlink(std::filesystem::symlink_status(directory_ / name, error)))
+      return false;
+    return BadCheckpoint(
+        absl::StrCat(PathOf(name), ": a symbolic link to a file that does not exist"));
+  }
+  if (error) return BadCheckpoint(absl::StrCat(PathOf(name), ": ", error.message()));
   return true;
 }
 
 absl::StatusOr<std::filesystem::path> CheckpointFiles::Resolve(const std::string& name) const {
   std::error_code error;
   const std::filesystem::path path = std::filesystem::canonical(directory_ / name, error);
-  if (error) return BadCheckpoint(absl::StrCat(name, ": ", error.message()));
+  if (error) return BadCheckpoint(absl::StrCat(PathOf(name), ": ", error.message()));
   if (IsInside(path, directory_)) return path;
   for (const std::filesystem::path& root : roots_) {
     if (IsInside(path, root)) return path;

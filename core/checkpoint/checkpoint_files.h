@@ -29,6 +29,8 @@ class CheckpointFiles {
 
   // null when the checkpoint is not quantized.
   const Json& quantization_config() const { return quantization_config_; }
+  // The file, or the two files, that it comes from, with their path; config.json where there is none.
+  const std::string& config_file() const { return config_file_; }
   const ModelFacts& model_facts() const { return model_facts_; }
   // Tensor name -> file name, for every tensor of the checkpoint.
   const std::map<std::string, std::string>& index() const { return index_; }
@@ -46,6 +48,8 @@ class CheckpointFiles {
 
   absl::Status ReadConfig();
   absl::Status ReadSeparateConfig();
+  absl::Status ReadModelOptConfig(const Json& config);
+  std::string PathOf(const std::string& name) const { return (directory_ / name).string(); }
   absl::Status ReadIndex();
   absl::StatusOr<bool> Exists(const std::string& name) const;
   absl::StatusOr<std::filesystem::path> Resolve(const std::string& name) const;
@@ -55,6 +59,7 @@ class CheckpointFiles {
   std::filesystem::path directory_;
   std::vector<std::filesystem::path> roots_;
   Json quantization_config_;
+  std::string config_file_;
   ModelFacts model_facts_;
   std::map<std::string, std::string> index_;
   std::map<std::string, std::unique_ptr<LazyShard>> shards_;  // those of the index

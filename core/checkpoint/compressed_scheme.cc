@@ -1,5 +1,6 @@
 // What    Parsing of compressed-tensors configs.
 #include <cstdio>
+#include <tuple>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -21,19 +22,16 @@ absl::StatusOr<int64_t> ParseVersion(const Json& config) {
 
 absl::Status ParseBlock(const Json& weights, CompressedScheme& scheme) {
   const Json* block = FindField(weights, {"block_structure"});
-  if (block == nullptr)
-    return BadCheckpoint("\"block_structure\" is missing, expected with strategy block");
-  int rows = 0;
-  int columns = 0;
-  if (block->is_string()) {  // older files: "128x128"
-    std::sscanf(block->get_ref<const std::string&>().c_str(), "%9dx%9d", &rows, &columns);
-  } else if (block->is_array() && block->size() == 2 && (*block)[0].is_number_unsigned() &&
-             (*block)[1].is_number_unsigned()) {
-    rows = (*block)[0].get<int>();
-    columns = (*block)[1].get<int>();
+  if (block == nullptr || !block->is_string()) {
+    GEMMD_ASSIGN_OR_RETURN(std::tie(scheme.block_n, scheme.block_k),
+                           PairField(weights, {"block_structure"}));
+    return absl::OkStatus();
   }
+  int rows = 0;  // older files: "128x128"
+  int columns = 0;
+  std::sscanf(block->get_ref<const std::string&>().c_str(), "%9dx%9d", &rows, &columns);
   if (rows < 1 || columns < 1)
-    return BadCheckpoint("\"block_structure\": expected two positive numbers");
+    return WrongField("block_structure", "two positive integers", *block);
   scheme.block_n = rows;
   scheme.block_k = columns;
   return absl::OkStatus();
@@ -103,8 +101,8 @@ absl::Status ParseDynamicInputs(const Json& inputs, CompressedScheme& scheme) {
                                           strategy, "\" are not read"));
   }
   if (group_size < 1 || group_size > int64_t{1} << 40) {
-    return BadCheckpoint(absl::StrCat(
-        "input_activations: \"group_size\": expected a positive number, got ", group_size));
+    return BadCheckpoint(absl::StrCat("\"group_size\": expected a positive number with strategy ",
+                                      strategy, ", got ", group_size));
   }
   scheme.activation_scale = ActivationScaleKind::kDynamicGroup;
   scheme.activation_group = group_size;
@@ -124,32 +122,38 @@ absl::Status ParseGroupScale(const Json& inputs, CompressedScheme& scheme) {
   return absl::OkStatus();
 }
 
+// dynamic: true, false, or "local" for scales below a global one.
+absl::StatusOr<bool> ParseDynamic(const Json& inputs, CompressedScheme& scheme) {
+  const Json* dynamic = FindField(inputs, {"dynamic"});
+  scheme.activation_global_scale = dynamic != nullptr && *dynamic == "local";
+  if (scheme.activation_global_scale) return true;
+  if (dynamic != nullptr && !dynamic->is_boolean()) {
+    return WrongField("dynamic", "true, false or \"local\"", *dynamic);
+  }
+  return dynamic != nullptr && dynamic->get<bool>();
+}
+
 // How activations are quantized, and which tensors a module must have for that.
-absl::Status ParseInputs(const Json& group, CompressedScheme& scheme) {
-  const Json* inputs = FindField(group, {"input_activations"});
-  if (inputs == nullptr) return absl::OkStatus();
-  GEMMD_ASSIGN_OR_RETURN(const NumberFormat format, ParseActivationFormat(*inputs));
+absl::Status ParseInputs(const Json& inputs, CompressedScheme& scheme) {
+  GEMMD_ASSIGN_OR_RETURN(const NumberFormat format, ParseActivationFormat(inputs));
   if (!format.present()) return absl::OkStatus();
   scheme.activation = format;
-  GEMMD_ASSIGN_OR_RETURN(scheme.activation_symmetric, BoolField(*inputs, {"symmetric"}, true));
+  GEMMD_ASSIGN_OR_RETURN(scheme.activation_symmetric, BoolField(inputs, {"symmetric"}, true));
   if (!scheme.activation_symmetric && format.kind != NumberKind::kInteger) {
     return UnsupportedFormat(
         "compressed-tensors asymmetric floats of input_activations are not read");
   }
-  const Json* dynamic = FindField(*inputs, {"dynamic"});
-  scheme.activation_global_scale = dynamic != nullptr && dynamic->is_string();  // "local"
-  const bool is_dynamic =
-      scheme.activation_global_scale || (dynamic != nullptr && *dynamic == true);
+  GEMMD_ASSIGN_OR_RETURN(const bool is_dynamic, ParseDynamic(inputs, scheme));
   if (!is_dynamic) {
     scheme.activation_scale = ActivationScaleKind::kStaticTensor;
     return absl::OkStatus();
   }
-  GEMMD_RETURN_IF_ERROR(ParseDynamicInputs(*inputs, scheme));
+  GEMMD_RETURN_IF_ERROR(ParseDynamicInputs(inputs, scheme));
   if (scheme.activation_global_scale &&
       scheme.activation_scale != ActivationScaleKind::kDynamicGroup) {
-    return BadCheckpoint("input_activations: dynamic \"local\" without groups");
+    return BadCheckpoint("\"strategy\": expected groups with dynamic \"local\", got none");
   }
-  return ParseGroupScale(*inputs, scheme);
+  return ParseGroupScale(inputs, scheme);
 }
 
 // Storage or transforms that change the meaning of the weights.
@@ -192,12 +196,14 @@ absl::StatusOr<CompressedScheme> ParseCompressedScheme(const Json& config, const
                                           "\" is not read"));
   }
   scheme.format = group_format.empty() ? global_format : group_format;
-  const Json* weights = FindField(group, {"weights"});
-  if (weights == nullptr || !weights->is_object()) {
-    return BadCheckpoint("config group without \"weights\"");
-  }
-  GEMMD_RETURN_IF_ERROR(ParseWeights(*weights, scheme));
-  GEMMD_RETURN_IF_ERROR(ParseInputs(group, scheme));
+  GEMMD_ASSIGN_OR_RETURN(const Json* const weights, ObjectField(group, {"weights"}));
+  if (weights == nullptr) return WrongField("weights", "an object in a config group", nullptr);
+  const absl::Status of_weights = ParseWeights(*weights, scheme);
+  if (!of_weights.ok()) return Annotate(of_weights, "weights");
+  GEMMD_ASSIGN_OR_RETURN(const Json* const inputs, ObjectField(group, {"input_activations"}));
+  const absl::Status of_inputs =
+      inputs == nullptr ? absl::OkStatus() : ParseInputs(*inputs, scheme);
+  if (!of_inputs.ok()) return Annotate(of_inputs, "input_activations");
   return scheme;
 }
 

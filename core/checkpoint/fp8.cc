@@ -4,6 +4,7 @@
 //         its name); https://github.com/neuralmagic/AutoFP8; github.com/huggingface/transformers,
 //         integrations/finegrained_fp8.py (stacks, activation_scale); layouts: README.md.
 #include <algorithm>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -26,18 +27,9 @@ struct Fp8Scheme {
 };
 
 absl::Status ParseBlock(const Json& config, Fp8Scheme& scheme) {
-  const Json* block = FindField(config, {"weight_block_size"});
-  if (block == nullptr) return absl::OkStatus();
-  const auto is_extent = [](const Json& value) {
-    return value.is_number_unsigned() && value.get<uint64_t>() >= 1 &&
-           value.get<uint64_t>() <= 1 << 30;
-  };
-  if (!block->is_array() || block->size() != 2 || !is_extent((*block)[0]) ||
-      !is_extent((*block)[1])) {
-    return BadCheckpoint("\"weight_block_size\": expected two positive integers");
-  }
-  scheme.block_n = (*block)[0].get<int64_t>();
-  scheme.block_k = (*block)[1].get<int64_t>();
+  if (FindField(config, {"weight_block_size"}) == nullptr) return absl::OkStatus();
+  GEMMD_ASSIGN_OR_RETURN(std::tie(scheme.block_n, scheme.block_k),
+                         PairField(config, {"weight_block_size"}));
   return absl::OkStatus();
 }
 

@@ -28,7 +28,9 @@ struct GptqScheme {
 
 absl::StatusOr<GptqScheme> ParseScheme(const Json& config) {
   GptqScheme scheme;
-  GEMMD_ASSIGN_OR_RETURN(const int64_t bits, IntegerField(config, {"bits"}, 4));
+  // With one group for all K no shape would tell a wrong default.
+  if (FindField(config, {"bits"}) == nullptr) return WrongField("bits", "an integer", nullptr);
+  GEMMD_ASSIGN_OR_RETURN(const int64_t bits, IntegerField(config, {"bits"}, 0));
   GEMMD_ASSIGN_OR_RETURN(const std::string format,
                          NameField(config, {"checkpoint_format", "format"}, "gptq"));
   GEMMD_ASSIGN_OR_RETURN(const std::string pack_dtype, NameField(config, {"pack_dtype"}, "int32"));

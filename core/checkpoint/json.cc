@@ -34,8 +34,9 @@ class Strictness : public nlohmann::json_sax<nlohmann::json> {
     return false;
   }
 
-  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {
-    status_ = BadCheckpoint("not valid JSON");
+  bool parse_error(std::size_t byte, const std::string&,
+                   const nlohmann::detail::exception&) override {
+    status_ = BadCheckpoint(absl::StrCat("not valid JSON at byte ", byte));
     return false;
   }
 
@@ -57,18 +58,32 @@ class Strictness : public nlohmann::json_sax<nlohmann::json> {
   std::vector<std::unordered_set<std::string>> keys_;  // of every open object; arrays have none
 };
 
+// Of the one of `names` that `object` has.
+absl::Status WrongType(const Json& object, std::initializer_list<const char*> names,
+                       const char* expected) {
+  for (const char* name : names) {
+    const Json* const field = FindField(object, {name});
+    if (field != nullptr) return WrongField(name, expected, *field);
+  }
+  return WrongField(*names.begin(), expected, nullptr);
+}
+
+bool IsExtent(const Json& value) {
+  return value.is_number_unsigned() && value.get<uint64_t>() >= 1 &&
+         value.get<uint64_t>() <= 1 << 30;
+}
+
+}  // namespace
+
 std::string Shown(const Json& value) {
   const std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
   return text.size() <= 80 ? text : absl::StrCat(text.substr(0, 80), "...");
 }
 
-absl::Status WrongType(std::initializer_list<const char*> names, const char* expected,
-                       const Json& got) {
-  return BadCheckpoint(
-      absl::StrCat("\"", *names.begin(), "\": expected ", expected, ", got ", Shown(got)));
+absl::Status WrongField(absl::string_view name, absl::string_view expected, const Json& got) {
+  return BadCheckpoint(absl::StrCat("\"", name, "\": expected ", expected, ", got ",
+                                    got.is_null() ? "none" : Shown(got)));
 }
-
-}  // namespace
 
 template <typename J>
 absl::StatusOr<J> ParseJsonObject(absl::string_view text) {
@@ -78,7 +93,9 @@ absl::StatusOr<J> ParseJsonObject(absl::string_view text) {
   GEMMD_RETURN_IF_ERROR(strictness.status());
   J document = J::parse(text.data(), end, /*cb=*/nullptr, /*allow_exceptions=*/false);
   if (document.is_discarded()) return BadCheckpoint("not valid JSON");
-  if (!document.is_object()) return BadCheckpoint("expected a JSON object");
+  if (!document.is_object()) {
+    return BadCheckpoint(absl::StrCat("expected a JSON object, got ", Shown(Json(document))));
+  }
   return document;
 }
 
@@ -91,7 +108,7 @@ absl::StatusOr<int64_t> IntegerField(const Json& object, std::initializer_list<c
   if (field == nullptr) return fallback;
   const bool too_large = field->is_number_unsigned() &&
                          field->get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
-  if (!field->is_number_integer() || too_large) return WrongType(names, "an integer", *field);
+  if (!field->is_number_integer() || too_large) return WrongType(object, names, "an integer");
   return field->get<int64_t>();
 }
 
@@ -99,7 +116,7 @@ absl::StatusOr<bool> BoolField(const Json& object, std::initializer_list<const c
                                bool fallback) {
   const Json* field = FindField(object, names);
   if (field == nullptr) return fallback;
-  if (!field->is_boolean()) return WrongType(names, "true or false", *field);
+  if (!field->is_boolean()) return WrongType(object, names, "true or false");
   return field->get<bool>();
 }
 
@@ -107,7 +124,7 @@ absl::StatusOr<std::string> NameField(const Json& object, std::initializer_list<
                                       const std::string& fallback) {
   const Json* field = FindField(object, names);
   if (field == nullptr) return fallback;
-  if (!field->is_string()) return WrongType(names, "a string", *field);
+  if (!field->is_string()) return WrongType(object, names, "a string");
   return absl::AsciiStrToLower(field->get_ref<const std::string&>());
 }
 
@@ -116,12 +133,29 @@ absl::StatusOr<std::vector<std::string>> StringsField(const Json& object,
   const Json* field = FindField(object, names);
   std::vector<std::string> strings;
   if (field == nullptr) return strings;
-  if (!field->is_array()) return WrongType(names, "a list of strings", *field);
+  if (!field->is_array()) return WrongType(object, names, "a list of strings");
   for (const Json& element : *field) {
-    if (!element.is_string()) return WrongType(names, "a list of strings", *field);
+    if (!element.is_string()) return WrongType(object, names, "a list of strings");
     strings.push_back(element.get<std::string>());
   }
   return strings;
+}
+
+absl::StatusOr<const Json*> ObjectField(const Json& object,
+                                        std::initializer_list<const char*> names) {
+  const Json* field = FindField(object, names);
+  if (field != nullptr && !field->is_object()) return WrongType(object, names, "an object");
+  return field;
+}
+
+absl::StatusOr<std::pair<int64_t, int64_t>> PairField(const Json& object,
+                                                      std::initializer_list<const char*> names) {
+  const Json* field = FindField(object, names);
+  if (field == nullptr || !field->is_array() || field->size() != 2 || !IsExtent((*field)[0]) ||
+      !IsExtent((*field)[1])) {
+    return WrongType(object, names, "two positive integers");
+  }
+  return std::pair((*field)[0].get<int64_t>(), (*field)[1].get<int64_t>());
 }
 
 }  // namespace gemmd

@@ -1,5 +1,5 @@
 // What    JSON of a checkpoint: strict parsing, and fields with their type checked.
-// Errors  InvalidArgument BAD_CHECKPOINT, naming the field.
+// Errors  InvalidArgument BAD_CHECKPOINT, naming the field, expected and got.
 #ifndef GEMMD_CORE_CHECKPOINT_JSON_H_
 #define GEMMD_CORE_CHECKPOINT_JSON_H_
 
@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -46,6 +47,17 @@ absl::StatusOr<std::string> NameField(const Json& object, std::initializer_list<
                                       const std::string& fallback);
 absl::StatusOr<std::vector<std::string>> StringsField(const Json& object,
                                                       std::initializer_list<const char*> names);
+// As FindField, an error where the field is no object.
+absl::StatusOr<const Json*> ObjectField(const Json& object,
+                                        std::initializer_list<const char*> names);
+// Two positive integers up to 2^30, such as the extents of a block.
+absl::StatusOr<std::pair<int64_t, int64_t>> PairField(const Json& object,
+                                                      std::initializer_list<const char*> names);
+
+// BAD_CHECKPOINT: the field `name` is not what is expected.
+absl::Status WrongField(absl::string_view name, absl::string_view expected, const Json& got);
+// `value` as text, cut where it is long.
+std::string Shown(const Json& value);
 
 }  // namespace gemmd
 

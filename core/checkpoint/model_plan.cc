@@ -186,6 +186,16 @@ absl::StatusOr<Names> PartsLeftSingle(const Checkpoint& checkpoint, const ModelS
   return CheckGroups(checkpoint.files(), all, chosen, named);
 }
 
+// What is said of a checkpoint without any.
+std::string NoModules(const CheckpointFiles& files) {
+  const bool quantized = !files.quantization_config().is_null();
+  return absl::StrCat(
+      files.config_file(),
+      quantized ? ": it names a quantization, and none" : ": it names no quantization, and none",
+      " of the files' ", files.index().size(), " tensors belongs to a ",
+      quantized ? "quantized module" : "linear (a .weight [N, K])");
+}
+
 }  // namespace
 
 absl::StatusOr<ModelPlan> PlanModel(const Checkpoint& checkpoint, const ModelSelection& selection) {
@@ -210,7 +220,9 @@ absl::StatusOr<ModelPlan> PlanModel(const Checkpoint& checkpoint, const ModelSel
   }
   if (!plan.modules.empty()) return plan;
   return Error(absl::StatusCode::kNotFound, "MODULE_NOT_FOUND",
-               absl::StrCat("none of the checkpoint's ", all.size(), " modules is chosen"));
+               all.empty()
+                   ? NoModules(checkpoint.files())
+                   : absl::StrCat("none of the checkpoint's ", all.size(), " modules is chosen"));
 }
 
 }  // namespace gemmd

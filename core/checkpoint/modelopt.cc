@@ -167,11 +167,11 @@ absl::StatusOr<StandardTensor> ReadNvfp4(const ModelOptScheme& scheme, ModuleTen
 }
 
 // SVDQuant: y = x w^T + (x a^T) b^T, the second term in 16 bits.
-absl::Status RefuseLowRank(const ModuleTensors& tensors) {
-  return UnsupportedFormat(absl::StrCat(
-      "ModelOpt quant_algo \"nvfp4_svd\" is not read: module ", tensors.module(),
-      " adds a low-rank branch (svdquant_lora_a, svdquant_lora_b) to the product of its quantized "
-      "weights, and their sum is no number of a quantized type"));
+absl::Status RefuseLowRank() {
+  return UnsupportedFormat(
+      "ModelOpt quant_algo \"nvfp4_svd\" is not read: it adds a low-rank branch (svdquant_lora_a, "
+      "svdquant_lora_b) to "
+      "the product of its quantized weights, and their sum is no number of a quantized type");
 }
 
 absl::StatusOr<StandardTensor> ReadMxfp8(const ModelOptScheme& scheme, ModuleTensors& tensors) {
@@ -300,7 +300,7 @@ bool LooksQuantized(const ModuleTensors& tensors) {
 
 // A module with a weight [N, K].
 absl::StatusOr<StandardTensor> ReadOne(const ModelOptScheme& scheme, ModuleTensors& tensors) {
-  if (scheme.algorithm == "nvfp4_svd") return RefuseLowRank(tensors);
+  if (scheme.algorithm == "nvfp4_svd") return RefuseLowRank();
   std::string known;
   for (const Algorithm& algorithm : kAlgorithms) {
     absl::StrAppend(&known, known.empty() ? "" : ", ", algorithm.name);
@@ -314,10 +314,8 @@ absl::StatusOr<StandardTensor> ReadOne(const ModelOptScheme& scheme, ModuleTenso
 }
 
 absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) {
-  const auto found = ModelOptSchemeOf(config, tensors.module());
-  if (ReasonOf(found.status()) == "BAD_CHECKPOINT") return tensors.Bad(found.status().message());
-  if (!found.ok()) return found.status();
-  const std::optional<ModelOptScheme>& scheme = *found;
+  GEMMD_ASSIGN_OR_RETURN(const std::optional<ModelOptScheme> scheme,
+                         ModelOptSchemeOf(config, tensors.module()));
   GEMMD_RETURN_IF_ERROR(CheckAgreement(tensors, scheme.has_value(), LooksQuantized(tensors),
                                        "8-bit .weight or a .weight_scale"));
   if (!IsModelOptStack(tensors)) return ReadOne(*scheme, tensors);

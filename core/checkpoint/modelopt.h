@@ -17,8 +17,10 @@ namespace gemmd {
 bool IsModelOptConfig(const Json& config);
 
 // `config` is quantization_config, `file` the content of hf_quant_config.json; null when absent.
-// The result has quant_method "modelopt", the keys of both, and `model_type` of config.json.
-absl::StatusOr<Json> MergeModelOptConfig(const Json& config, const Json& file,
+// The result has quant_method "modelopt", the keys of both, and `model_type` of config.json. The names are those of
+// the files, for errors.
+absl::StatusOr<Json> MergeModelOptConfig(const Json& config, const std::string& config_name,
+                                         const Json& file, const std::string& file_name,
                                          const std::string& model_type);
 
 struct ModelOptScheme {

@@ -24,12 +24,17 @@ void AddMissing(const Json& from, Json& to) {
 // config.json keep them.
 absl::StatusOr<Json> Flat(const Json& config) {
   Json flat = config.is_null() ? Json::object() : config;
-  const Json* nested = FindField(flat, {"quantization"});
+  GEMMD_ASSIGN_OR_RETURN(const Json* const nested, ObjectField(flat, {"quantization"}));
   if (nested == nullptr) return flat;
-  if (!nested->is_object()) return BadCheckpoint("\"quantization\": expected an object");
   const Json keys = *nested;
   flat.erase("quantization");
   AddMissing(keys, flat);
+  return flat;
+}
+
+absl::StatusOr<Json> FlatWithAlgorithm(const Json& config, std::string& algorithm) {
+  GEMMD_ASSIGN_OR_RETURN(Json flat, Flat(config));
+  GEMMD_ASSIGN_OR_RETURN(algorithm, NameField(flat, {"quant_algo"}, ""));
   return flat;
 }
 
@@ -52,9 +57,9 @@ std::string ExpertsOf(const std::string& module) {
 
 // The entry of quantized_layers for `module`, or nullptr.
 absl::StatusOr<const Json*> LayerEntry(const Json& config, const std::string& module) {
-  const Json* layers = FindField(config, {"quantized_layers"});
-  if (layers == nullptr || !layers->is_object()) {
-    return BadCheckpoint("ModelOpt MIXED_PRECISION without \"quantized_layers\"");
+  GEMMD_ASSIGN_OR_RETURN(const Json* const layers, ObjectField(config, {"quantized_layers"}));
+  if (layers == nullptr) {
+    return WrongField("quantized_layers", "an object with quant_algo MIXED_PRECISION", nullptr);
   }
   const auto exact = layers->find(module);
   if (exact != layers->end()) return &*exact;
@@ -91,13 +96,17 @@ bool IsModelOptConfig(const Json& config) {
                          *method == "modelopt_mixed" || *method == "modelopt_mxfp8");
 }
 
-absl::StatusOr<Json> MergeModelOptConfig(const Json& config, const Json& file,
+absl::StatusOr<Json> MergeModelOptConfig(const Json& config, const std::string& config_name,
+                                         const Json& file, const std::string& file_name,
                                          const std::string& model_type) {
-  GEMMD_ASSIGN_OR_RETURN(Json merged, Flat(config));
-  GEMMD_ASSIGN_OR_RETURN(const Json other, Flat(file));
-  GEMMD_ASSIGN_OR_RETURN(const std::string algorithm, NameField(merged, {"quant_algo"}, ""));
-  GEMMD_ASSIGN_OR_RETURN(const std::string other_algorithm, NameField(other, {"quant_algo"}, ""));
-  AddMissing(other, merged);
+  std::string algorithm;
+  std::string other_algorithm;
+  const auto own = FlatWithAlgorithm(config, algorithm);
+  if (!own.ok()) return Annotate(own.status(), config_name);
+  const auto other = FlatWithAlgorithm(file, other_algorithm);
+  if (!other.ok()) return Annotate(other.status(), file_name);
+  Json merged = *own;
+  AddMissing(*other, merged);
   merged.erase(kContradiction);
   merged[kModelType] = model_type;
   if (!algorithm.empty() && !other_algorithm.empty() && algorithm != other_algorithm) {
@@ -122,10 +131,8 @@ absl::StatusOr<std::optional<ModelOptScheme>> ModelOptSchemeOf(const Json& confi
   if (scheme.algorithm != "mixed_precision") return scheme;
   GEMMD_ASSIGN_OR_RETURN(const Json* const entry, LayerEntry(config, module));
   if (entry == nullptr) return std::nullopt;
-  if (!entry->is_object()) {
-    return BadCheckpoint(
-        absl::StrCat("\"quantized_layers\": \"", module, "\": expected an object"));
-  }
+  if (!entry->is_object())
+    return WrongField(absl::StrCat("quantized_layers.", module), "an object", *entry);
   GEMMD_ASSIGN_OR_RETURN(scheme, ParseScheme(*entry));
   scheme.model_type = model_type;
   return scheme;

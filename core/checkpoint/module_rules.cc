@@ -62,11 +62,14 @@ struct Target {
 
 absl::StatusOr<std::vector<Target>> TargetsOf(const Json& config) {
   std::vector<Target> targets;
-  const Json* groups = FindField(config, {"config_groups"});
-  if (groups == nullptr || !groups->is_object()) return BadCheckpoint("config_groups is missing");
+  GEMMD_ASSIGN_OR_RETURN(const Json* const groups, ObjectField(config, {"config_groups"}));
+  if (groups == nullptr) return WrongField("config_groups", "an object", nullptr);
   for (const auto& [name, group] : groups->items()) {
-    GEMMD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, StringsField(group, {"targets"}));
-    for (const std::string& text : texts) {
+    if (!group.is_object())
+      return WrongField(absl::StrCat("config_groups.", name), "an object", group);
+    const auto texts = StringsField(group, {"targets"});
+    if (!texts.ok()) return Annotate(texts.status(), absl::StrCat("config_groups.", name));
+    for (const std::string& text : *texts) {
       // A target of two groups belongs to the last one.
       const auto same = std::find_if(targets.begin(), targets.end(),
                                      [&text](const Target& target) { return target.text == text; });
@@ -95,8 +98,9 @@ absl::StatusOr<bool> NamesModule(const Target& target, const std::string& module
 absl::StatusOr<const Json*> FirstGroup(const std::vector<Target>& targets,
                                        const std::string& module) {
   for (const Target& target : targets) {
-    GEMMD_ASSIGN_OR_RETURN(const bool matches, NamesModule(target, module));
-    if (matches) return target.group;
+    const auto matches = NamesModule(target, module);
+    if (!matches.ok()) return Annotate(matches.status(), "\"targets\"");
+    if (*matches) return target.group;
   }
   for (const Target& target : targets) {
     if (IsLinearClass(target.text)) return target.group;
@@ -125,8 +129,9 @@ absl::StatusOr<bool> SkippedByPatterns(const std::vector<std::string>& patterns,
                                        const std::string& module) {
   for (const std::string& pattern : patterns) {
     if (absl::EndsWith(module, pattern)) return true;
-    GEMMD_ASSIGN_OR_RETURN(const bool matches, PythonMatch(pattern, module));
-    if (matches) return true;
+    const auto matches = PythonMatch(pattern, module);
+    if (!matches.ok()) return Annotate(matches.status(), "\"modules_to_not_convert\"");
+    if (*matches) return true;
   }
   return false;
 }
@@ -155,19 +160,18 @@ bool ShellMatch(absl::string_view pattern, absl::string_view text) {
 }
 
 absl::StatusOr<std::optional<Json>> ApplyDynamic(const Json& config, const std::string& module) {
-  const Json* dynamic = FindField(config, {"dynamic"});
+  GEMMD_ASSIGN_OR_RETURN(const Json* const dynamic, ObjectField(config, {"dynamic"}));
   if (dynamic == nullptr) return config;
-  if (!dynamic->is_object()) return BadCheckpoint("\"dynamic\": expected an object");
   for (const auto& [key, overrides] : dynamic->items()) {
     absl::string_view pattern = key;
     const bool negative = absl::ConsumePrefix(&pattern, "-:");
     absl::ConsumePrefix(&pattern, "+:");
-    GEMMD_ASSIGN_OR_RETURN(const bool matches, PythonMatch(std::string(pattern), module));
-    if (!matches) continue;
+    const auto matches = PythonMatch(std::string(pattern), module);
+    if (!matches.ok()) return Annotate(matches.status(), "\"dynamic\"");
+    if (!*matches) continue;
     if (negative) return std::nullopt;
-    if (!overrides.is_object()) {
-      return BadCheckpoint(absl::StrCat("\"dynamic\": \"", key, "\": expected an object"));
-    }
+    if (!overrides.is_object())
+      return WrongField(absl::StrCat("dynamic.", key), "an object", overrides);
     Json merged = config;
     for (const auto& [name, value] : overrides.items()) merged[name] = value;
     return merged;
@@ -179,8 +183,9 @@ absl::StatusOr<std::vector<Json>> ResolveConfigGroups(const Json& config,
                                                       const std::string& module) {
   GEMMD_ASSIGN_OR_RETURN(const std::vector<std::string> ignore, StringsField(config, {"ignore"}));
   for (const std::string& entry : ignore) {
-    GEMMD_ASSIGN_OR_RETURN(const bool ignored, IgnoreMatches(entry, module));
-    if (ignored) return std::vector<Json>{};
+    const auto ignored = IgnoreMatches(entry, module);
+    if (!ignored.ok()) return Annotate(ignored.status(), "\"ignore\"");
+    if (*ignored) return std::vector<Json>{};
   }
   GEMMD_ASSIGN_OR_RETURN(const std::vector<Target> in_config_order, TargetsOf(config));
   // The library: exact names first, then regexes sorted by their text.

@@ -164,6 +164,13 @@ absl::StatusOr<TensorData> ModuleTensors::Read(const std::string& key,
   return Load(found->second);
 }
 
+// What is wrong with a file, while `entry` was read from it.
+absl::Status ModuleTensors::AboutTensor(const Entry& entry, const absl::Status& status) const {
+  if (ReasonOf(status) != "BAD_CHECKPOINT") return status;
+  return BadCheckpoint(
+      absl::StrCat(status.message(), ": module ", module_, ": tensor ", entry.name));
+}
+
 absl::StatusOr<TensorData> ModuleTensors::Load(Entry& entry) {
   if (entry.file == nullptr) return TensorData{entry.info, std::move(entry.bytes)};
   const auto on_bytes = [this](uint64_t bytes) {
@@ -171,7 +178,9 @@ absl::StatusOr<TensorData> ModuleTensors::Load(Entry& entry) {
     return progress_ == nullptr || progress_(bytes_done_, bytes_total_);
   };
   TensorData data{.info = entry.info, .bytes = {}};
-  GEMMD_ASSIGN_OR_RETURN(data.bytes, entry.file->Read(entry.info, on_bytes));
+  auto bytes = entry.file->Read(entry.info, on_bytes);
+  if (!bytes.ok()) return AboutTensor(entry, bytes.status());
+  data.bytes = *std::move(bytes);
   return data;
 }
 

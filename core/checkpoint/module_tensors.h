@@ -83,6 +83,7 @@ class ModuleTensors {
                    const std::string& key);
   absl::Status RejectUnindexed(const CheckpointFiles& files) const;
   absl::StatusOr<TensorData> Load(Entry& entry);
+  absl::Status AboutTensor(const Entry& entry, const absl::Status& status) const;
 
   std::string module_;
   ProgressFunction progress_;

@@ -1,3 +1,5 @@
+#include <tuple>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/errors.h"
@@ -13,29 +15,22 @@ absl::Status Unsupported(absl::string_view what) {
 }
 
 // Names as Quark and vLLM match them: shell patterns, and regular expressions behind "re:".
-absl::StatusOr<bool> Matches(const std::string& pattern, const std::string& module) {
+absl::StatusOr<bool> Matches(const char* key, const std::string& pattern,
+                             const std::string& module) {
   constexpr char kRegex[] = "re:";
-  if (absl::StartsWith(pattern, kRegex)) return PythonMatch(pattern.substr(3), module);
-  return ShellMatch(pattern, module);
+  if (!absl::StartsWith(pattern, kRegex)) return ShellMatch(pattern, module);
+  const auto matches = PythonMatch(pattern.substr(3), module);
+  if (!matches.ok()) return Annotate(matches.status(), absl::StrCat("\"", key, "\""));
+  return *matches;
 }
 
 absl::Status ParseBlock(const Json& spec, QuarkSpec& to) {
-  const Json* block = FindField(spec, {"block_size"});
-  const auto is_extent = [](const Json& value) {
-    return value.is_number_unsigned() && value.get<uint64_t>() >= 1 &&
-           value.get<uint64_t>() <= 1 << 30;
-  };
-  if (block == nullptr || !block->is_array() || block->size() != 2 || !is_extent((*block)[0]) ||
-      !is_extent((*block)[1])) {
-    return BadCheckpoint("\"block_size\": expected two positive integers with qscheme per_block");
-  }
-  to.block_n = (*block)[0].get<int64_t>();
-  to.block_k = (*block)[1].get<int64_t>();
+  GEMMD_ASSIGN_OR_RETURN(std::tie(to.block_n, to.block_k), PairField(spec, {"block_size"}));
   return absl::OkStatus();
 }
 
-absl::StatusOr<QuarkSpec> ParseSpec(const Json& spec) {
-  if (!spec.is_object()) return BadCheckpoint("a tensor's quantization is no object");
+absl::StatusOr<QuarkSpec> ParseSpec(const Json& spec, const char* what) {
+  if (!spec.is_object()) return WrongField(what, "an object", spec);
   QuarkSpec to;
   GEMMD_ASSIGN_OR_RETURN(to.dtype, NameField(spec, {"dtype"}, ""));
   GEMMD_ASSIGN_OR_RETURN(to.scheme, NameField(spec, {"qscheme"}, "per_tensor"));
@@ -59,11 +54,11 @@ absl::StatusOr<QuarkSpec> ParseSpec(const Json& spec) {
 // A spec, or the two of NVFP4: e2m1 in groups of 16 whose scales are e4m3 below one factor.
 absl::StatusOr<QuarkSpec> ParseLevels(const Json& levels, const char* what, bool& below_factor) {
   below_factor = false;
-  if (!levels.is_array()) return ParseSpec(levels);
-  if (levels.size() == 1) return ParseSpec(levels[0]);
+  if (!levels.is_array()) return ParseSpec(levels, what);
+  if (levels.size() == 1) return ParseSpec(levels[0], what);
   if (levels.size() != 2) return Unsupported(absl::StrCat(what, " of more than two levels"));
-  GEMMD_ASSIGN_OR_RETURN(const QuarkSpec codes, ParseSpec(levels[0]));
-  GEMMD_ASSIGN_OR_RETURN(const QuarkSpec scales, ParseSpec(levels[1]));
+  GEMMD_ASSIGN_OR_RETURN(const QuarkSpec codes, ParseSpec(levels[0], what));
+  GEMMD_ASSIGN_OR_RETURN(const QuarkSpec scales, ParseSpec(levels[1], what));
   GEMMD_ASSIGN_OR_RETURN(const bool of_scales, BoolField(levels[1], {"is_scale_quant"}, false));
   below_factor = of_scales && codes.scheme == "per_group" && scales.dtype == "fp8_e4m3" &&
                  scales.scheme == "per_tensor";
@@ -73,18 +68,22 @@ absl::StatusOr<QuarkSpec> ParseLevels(const Json& levels, const char* what, bool
 
 // The entry of layer_quant_config that matches first, then that of the class, then the global one.
 absl::StatusOr<const Json*> EntryOf(const Json& config, const std::string& module) {
-  const Json* layers = FindField(config, {"layer_quant_config"});
+  GEMMD_ASSIGN_OR_RETURN(const Json* const layers, ObjectField(config, {"layer_quant_config"}));
   if (layers != nullptr) {
-    if (!layers->is_object()) return BadCheckpoint("\"layer_quant_config\": expected an object");
     for (const auto& [pattern, entry] : layers->items()) {
-      GEMMD_ASSIGN_OR_RETURN(const bool matches, Matches(pattern, module));
-      if (matches) return &entry;
+      GEMMD_ASSIGN_OR_RETURN(const bool matches, Matches("layer_quant_config", pattern, module));
+      if (!matches) continue;
+      if (!entry.is_object())
+        return WrongField(absl::StrCat("layer_quant_config.", pattern), "an object", entry);
+      return &entry;
     }
   }
-  const Json* types = FindField(config, {"layer_type_quant_config"});
-  const Json* linear = types == nullptr ? nullptr : FindField(*types, {"Linear"});
-  if (linear != nullptr) return linear;
-  return FindField(config, {"global_quant_config"});
+  GEMMD_ASSIGN_OR_RETURN(const Json* const types, ObjectField(config, {"layer_type_quant_config"}));
+  if (types != nullptr) {
+    GEMMD_ASSIGN_OR_RETURN(const Json* const linear, ObjectField(*types, {"Linear"}));
+    if (linear != nullptr) return linear;
+  }
+  return ObjectField(config, {"global_quant_config"});
 }
 
 // Rotations that x must get before the GEMM. Those that were multiplied into the weights change nothing.
@@ -102,7 +101,7 @@ absl::Status RejectRotations(const Json& config) {
 }
 
 absl::Status ParseExport(const Json& config, QuarkScheme& scheme) {
-  const Json* options = FindField(config, {"export"});
+  GEMMD_ASSIGN_OR_RETURN(const Json* const options, ObjectField(config, {"export"}));
   if (options == nullptr) return absl::OkStatus();
   GEMMD_ASSIGN_OR_RETURN(const std::string pack, NameField(*options, {"pack_method"}, "reorder"));
   GEMMD_ASSIGN_OR_RETURN(const std::string format,
@@ -136,7 +135,7 @@ absl::StatusOr<std::optional<QuarkScheme>> QuarkSchemeOf(const Json& config,
   GEMMD_ASSIGN_OR_RETURN(const std::vector<std::string> excluded,
                          StringsField(config, {"exclude"}));
   for (const std::string& pattern : excluded) {
-    GEMMD_ASSIGN_OR_RETURN(const bool matches, Matches(pattern, module));
+    GEMMD_ASSIGN_OR_RETURN(const bool matches, Matches("exclude", pattern, module));
     if (matches) return std::nullopt;
   }
   GEMMD_ASSIGN_OR_RETURN(const Json* const entry, EntryOf(config, module));
@@ -145,7 +144,7 @@ absl::StatusOr<std::optional<QuarkScheme>> QuarkSchemeOf(const Json& config,
   QuarkScheme scheme;
   GEMMD_RETURN_IF_ERROR(RejectRotations(config));
   GEMMD_RETURN_IF_ERROR(ParseExport(config, scheme));
-  GEMMD_ASSIGN_OR_RETURN(scheme.weight, ParseLevels(*weight, "weights", scheme.scale_below_factor));
+  GEMMD_ASSIGN_OR_RETURN(scheme.weight, ParseLevels(*weight, "weight", scheme.scale_below_factor));
   if (scheme.weight.dynamic) return Unsupported("weights with is_dynamic");
   if (FindField(*entry, {"bias"}) != nullptr) return Unsupported("quantized bias");
   const bool cache = scheme.has_cache_scales;  // output_tensors are the cache's

@@ -40,7 +40,8 @@ void Resolve(const Json& config, const std::string& module) {
   (void)QuarkSchemeOf(config, module).ok();
   (void)IsModelOptConfig(config);
   for (const Json& file : {Json(), Json({{"quantization", config}})}) {
-    const auto merged = MergeModelOptConfig(config, file, "llama");
+    const auto merged =
+        MergeModelOptConfig(config, "config.json", file, "hf_quant_config.json", "llama");
     if (merged.ok()) (void)ModelOptSchemeOf(*merged, module).ok();
   }
 }

@@ -77,6 +77,19 @@ TEST(CheckpointFilesTest, RefusesALinkToAFileOutside) {
   EXPECT_EQ(Outcome(ReadLayer(directory.path(), kModule, nullptr, {elsewhere.path()})), "OK");
 }
 
+TEST(CheckpointFilesTest, ALinkToNothingIsNotAnAbsentFile) {
+  for (const char* file : {"config.json", "model.safetensors", "model.safetensors.index.json"}) {
+    TemporaryDirectory directory;
+    EditableCheckpoint(kCase).Write(directory.path());
+    std::filesystem::remove(directory.path() / file);
+    std::filesystem::create_symlink("../blobs/abc", directory.path() / file);
+    const auto layer = ReadLayer(directory.path(), kModule);
+    EXPECT_EQ(Outcome(layer), "BAD_CHECKPOINT") << file;
+    EXPECT_EQ(layer.status().message(), (directory.path() / file).string() +
+                                            ": a symbolic link to a file that does not exist");
+  }
+}
+
 TEST(CheckpointFilesTest, NamesWhatIsMissing) {
   TemporaryDirectory directory;
   EXPECT_EQ(Outcome(ReadLayer(directory.path() / "none", kModule)), "CHECKPOINT_NOT_FOUND");

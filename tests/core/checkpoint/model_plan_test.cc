@@ -154,6 +154,28 @@ TEST(PlanModelTest, RefusesStacksWithAGap) {
   }
 }
 
+TEST(PlanModelTest, SaysThatNothingIsThereToChoose) {
+  EditableCheckpoint without("gptq_v1_autogptq_b4_g128_sym");
+  without.config.erase("quantization_config");  // what is packed is no linear
+  EditableCheckpoint empty("gptq_v1_autogptq_b4_g128_sym");
+  empty.tensors.clear();
+  for (const auto& [checkpoint, text] :
+       {std::pair(without,
+                  "names no quantization, and none of the files' 4 tensors belongs to a linear"),
+        std::pair(empty,
+                  "names a quantization, and none of the files' 0 tensors belongs to a quantized "
+                  "module")}) {
+    const TemporaryDirectory directory;
+    checkpoint.Write(directory.path());
+    const auto opened = Checkpoint::Open(directory.path());
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    const absl::Status status = PlanModel(**opened, {}).status();
+    EXPECT_EQ(ReasonOf(status), "MODULE_NOT_FOUND");
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr((directory.path() / "config.json").string() + ": it " + text));
+  }
+}
+
 TEST(PlanModelTest, RefusesAnIndexThatPromisesMore) {
   const absl::Status status = PlanWithIndex("model.layers.1.mlp.up_proj.qweight", "model.safetensors");
   EXPECT_EQ(ReasonOf(status), "BAD_CHECKPOINT");

@@ -1,0 +1,288 @@
+// Damaged configs of every exporter: the error names the file with its path, the module where it is about one, the
+// key, what is expected and what is there.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/checkpoint/checkpoint.h"
+#include "kernels/base/status.h"
+#include "tests/core/checkpoint/test_checkpoint.h"
+
+namespace gemmd {
+namespace {
+
+using testing::AnyOf;
+using testing::HasSubstr;
+
+constexpr char kConfig[] = "config.json";
+constexpr char kModelOptFile[] = "hf_quant_config.json";
+
+struct Case {
+  const char* checkpoint;
+  const char* file;
+  const char* pointer;  // of the damaged field, below quantization_config in config.json
+  const char* value;    // JSON; "" removes the field
+  const char* key;
+  const char* expected;  // also of what no reader knows: what is read instead
+  const char* got;
+};
+
+constexpr char kGptq[] = "gptq_v1_autogptq_b4_g128_sym";
+constexpr char kAwq[] = "awq_gemm_g128";
+constexpr char kCtInt[] = "ct_pack_w4_g128_sym";
+constexpr char kCtBlock[] = "ct_fp8_block_div";
+constexpr char kCtNvfp4[] = "ct_nvfp4_n50_k80";
+constexpr char kFp8[] = "fp8_block128_deepseek";
+constexpr char kAutoRound[] = "autoround_native_b4_g32_asym";
+constexpr char kQuark[] = "encoded_quark_int4_group";
+constexpr char kBitnet[] = "bitnet_autobitlinear";
+constexpr char kMxfp4[] = "mxfp4_plain_uint8";
+constexpr char kModelOpt[] = "modelopt_nvfp4_odd";
+
+const std::vector<Case>& Cases() {
+  static const auto* const kCases = new std::vector<Case>{
+      {kGptq, kConfig, "/quant_method", R"("gguf")", "quant_method", "gptq, awq", "gguf"},
+      {kGptq, kConfig, "/quant_method", "5", "quant_method", "a string", "5"},
+      {kGptq, kConfig, "/quant_method", "", "quant_method", "gptq, awq", R"("")"},
+      {kGptq, kConfig, "", "[4]", "quantization_config", "an object", "[4]"},
+      {kGptq, kConfig, "/bits", R"("four")", "bits", "an integer", R"("four")"},
+      {kGptq, kConfig, "/bits", "", "bits", "an integer", "none"},
+      {kGptq, kConfig, "/bits", "5", "bits", "2, 3, 4, 8", "5"},
+      {kGptq, kConfig, "/bits", "18446744073709551615", "bits", "an integer",
+       "18446744073709551615"},
+      {kGptq, kConfig, "/group_size", "0", "group_size", "-1 or a positive number", "0"},
+      {kGptq, kConfig, "/group_size", "-2", "group_size", "-1 or a positive number", "-2"},
+      {kGptq, kConfig, "/group_size", "1.5", "group_size", "an integer", "1.5"},
+      {kGptq, kConfig, "/sym", R"("yes")", "sym", "true or false", R"("yes")"},
+      {kGptq, kConfig, "/desc_act", "1", "desc_act", "true or false", "1"},
+      {kGptq, kConfig, "/checkpoint_format", R"("marlin")", "checkpoint_format", "gptq_v2",
+       "marlin"},
+      {kGptq, kConfig, "/pack_dtype", R"("int8")", "pack_dtype", "int32", "int8"},
+      {kGptq, kConfig, "/lm_head", "{}", "lm_head", "true or false", "{}"},
+      {kGptq, kConfig, "/dynamic", "[]", "dynamic", "an object", "[]"},
+      {kGptq, kConfig, "/dynamic", R"({"(": {}})", "dynamic", "pattern", "("},
+      {kGptq, kConfig, "/dynamic", R"({"model": 3})", "dynamic.model", "an object", "3"},
+      {kAwq, kConfig, "/bits", R"([4])", "bits", "an integer", "[4]"},
+      {kAwq, kConfig, "/group_size", "0", "group_size", "-1 or a positive number", "0"},
+      {kAwq, kConfig, "/version", R"("marlin")", "version", "gemm and gemv", "marlin"},
+      {kAwq, kConfig, "/zero_point", "0", "zero_point", "true or false", "0"},
+      {kAwq, kConfig, "/modules_to_not_convert", R"("lm_head")", "modules_to_not_convert",
+       "a list of strings", R"("lm_head")"},
+      {kCtInt, kConfig, "/config_groups", "", "config_groups", "an object", "none"},
+      {kCtInt, kConfig, "/config_groups", "[1]", "config_groups", "an object", "[1]"},
+      {kCtInt, kConfig, "/config_groups/group_0", R"("int4")", "config_groups.group_0", "an object",
+       R"("int4")"},
+      {kCtInt, kConfig, "/config_groups/group_0/targets", R"("Linear")", "targets",
+       "a list of strings", R"("Linear")"},
+      {kCtInt, kConfig, "/config_groups/group_0/targets", R"(["re:("])", "targets", "pattern", "("},
+      {kCtInt, kConfig, "/config_groups/group_0/weights", "", "weights", "an object", "none"},
+      {kCtInt, kConfig, "/config_groups/group_0/weights", "4", "weights", "an object", "4"},
+      {kCtInt, kConfig, "/config_groups/group_0/weights/num_bits", R"("4")",
+       R"(weights: "num_bits")", "an integer", R"("4")"},
+      {kCtInt, kConfig, "/config_groups/group_0/weights/num_bits", "9", "weights: ", "1 to 8", "9"},
+      {kCtInt, kConfig, "/config_groups/group_0/weights/group_size", "-3", "group_size",
+       "a positive number", "-3"},
+      {kCtInt, kConfig, "/config_groups/group_0/weights/actorder", "7", "actorder", "a string",
+       "7"},
+      {kCtInt, kConfig, "/config_groups/group_0/input_activations", R"("int8")",
+       "input_activations", "an object", R"("int8")"},
+      {kCtInt, kConfig, "/ignore", R"({"a": 1})", "ignore", "a list of strings", R"({"a":1})"},
+      {kCtInt, kConfig, "/ignore", R"(["re:("])", "ignore", "pattern", "("},
+      {kCtInt, kConfig, "/version", "0.18", "version", "a string", "0.18"},
+      {kCtInt, kConfig, "/quantization_status", R"("frozen")", "quantization_status", "compressed",
+       "frozen"},
+      {kCtBlock, kConfig, "/config_groups/group_0/weights/block_structure", "", "block_structure",
+       "two positive integers", "none"},
+      {kCtBlock, kConfig, "/config_groups/group_0/weights/block_structure", "[128, 0]",
+       "block_structure", "two positive integers", "[128,0]"},
+      {kCtBlock, kConfig, "/config_groups/group_0/weights/block_structure", "[4294967424, 128]",
+       "block_structure", "two positive integers", "[4294967424,128]"},
+      {kCtBlock, kConfig, "/config_groups/group_0/weights/block_structure", R"("128")",
+       "block_structure", "two positive integers", R"("128")"},
+      {kCtNvfp4, kConfig, "/config_groups/group_0/input_activations/dynamic", "1",
+       R"(input_activations: "dynamic")", "true, false", "1"},
+      {kCtNvfp4, kConfig, "/config_groups/group_0/input_activations/dynamic", R"("global")",
+       "dynamic", "true, false", R"("global")"},
+      {kCtNvfp4, kConfig, "/config_groups/group_0/input_activations/group_size", "0", "group_size",
+       "a positive number", "0"},
+      {kFp8, kConfig, "/weight_block_size", R"("128x128")", "weight_block_size",
+       "two positive integers", R"("128x128")"},
+      {kFp8, kConfig, "/weight_block_size", "[128]", "weight_block_size", "two positive integers",
+       "[128]"},
+      {kFp8, kConfig, "/weight_block_size", "[128, -1]", "weight_block_size",
+       "two positive integers", "[128,-1]"},
+      {kFp8, kConfig, "/activation_scheme", R"("token")", "activation_scheme", "dynamic and static",
+       "token"},
+      {kFp8, kConfig, "/fmt", R"("e3m4")", "fmt", "e4m3 and e5m2", "e3m4"},
+      {kFp8, kConfig, "/ignored_layers", R"("all")", "ignored_layers", "a list of strings",
+       R"("all")"},
+      {kAutoRound, kConfig, "/packing_format", R"("auto_round:mlx")", "packing_format",
+       "llm_compressor", "mlx"},
+      {kAutoRound, kConfig, "/bits", R"("4")", "bits", "an integer", R"("4")"},
+      {kAutoRound, kConfig, "/group_size", "[4]", "group_size", "an integer", "[4]"},
+      {kAutoRound, kConfig, "/data_type", R"("nv_fp")", "data_type", "int with 16-bit", "nv_fp"},
+      {kAutoRound, kConfig, "/extra_config", "[]", "extra_config", "an object", "[]"},
+      {kAutoRound, kConfig, "/extra_config", R"({"(.*": {}})", "extra_config", "pattern", "(.*"},
+      {kAutoRound, kConfig, "/block_name_to_quantize", "3", "block_name_to_quantize",
+       "a list of strings", "3"},
+      {kQuark, kConfig, "/global_quant_config", R"("int4")", "global_quant_config", "an object",
+       R"("int4")"},
+      {kQuark, kConfig, "/global_quant_config/weight", R"("int4")", "weight", "an object",
+       R"("int4")"},
+      {kQuark, kConfig, "/global_quant_config/weight/group_size", "-1", "group_size",
+       "a positive number", "-1"},
+      {kQuark, kConfig, "/global_quant_config/weight/dtype", R"("mx6")", "weights of", "not read",
+       "mx6"},
+      {kQuark, kConfig, "/global_quant_config/weight/qscheme", R"("per_block")", "block_size",
+       "two positive integers", "none"},
+      {kQuark, kConfig, "/layer_quant_config", "[1]", "layer_quant_config", "an object", "[1]"},
+      {kQuark, kConfig, "/layer_quant_config", R"({"*": 3})", "layer_quant_config.*", "an object",
+       "3"},
+      {kQuark, kConfig, "/layer_type_quant_config", R"("x")", "layer_type_quant_config",
+       "an object", R"("x")"},
+      {kQuark, kConfig, "/exclude", R"(["re:("])", "exclude", "pattern", "("},
+      {kQuark, kConfig, "/export", "true", "export", "an object", "true"},
+      {kQuark, kConfig, "/export/pack_method", R"("zigzag")", "pack_method", "not read", "zigzag"},
+      {kBitnet, kConfig, "/linear_class", R"("dense")", "linear_class",
+       "bitlinear and autobitlinear", "dense"},
+      {kBitnet, kConfig, "/modules_to_not_convert", R"(["("])", "modules_to_not_convert", "pattern",
+       "("},
+      {kMxfp4, kConfig, "/modules_to_not_convert", "{}", "modules_to_not_convert",
+       "a list of strings", "{}"},
+      {kModelOpt, kModelOptFile, "/quantization", "[]", "quantization", "an object", "[]"},
+      {kModelOpt, kModelOptFile, "/quantization/quant_algo", "4", "quant_algo", "a string", "4"},
+      {kModelOpt, kModelOptFile, "/quantization/quant_algo", R"("NVFP5")", "quant_algo", "fp8, ",
+       "nvfp5"},
+      {kModelOpt, kModelOptFile, "/quantization/group_size", R"("16")", "group_size", "an integer",
+       R"("16")"},
+      {kModelOpt, kModelOptFile, "/quantization/group_size", "-16", "group_size",
+       "a positive number", "-16"},
+      {kModelOpt, kModelOptFile, "/quantization/group_size", "32", "group_size", "16", "32"},
+      {kModelOpt, kModelOptFile, "/quantization/exclude_modules", R"("lm_head")", "exclude_modules",
+       "a list of strings", R"("lm_head")"},
+      {kModelOpt, kModelOptFile, "/quantization/quant_algo", R"("MIXED_PRECISION")",
+       "quantized_layers", "an object", "none"},
+  };
+  return *kCases;
+}
+
+void Damage(nlohmann::ordered_json& document, const std::string& pointer,
+            const std::string& value) {
+  const nlohmann::ordered_json::json_pointer at(pointer);
+  if (!value.empty()) {
+    document[at] = nlohmann::ordered_json::parse(value);
+  } else {
+    document[at.parent_pointer()].erase(at.back());
+  }
+}
+
+// Of the first module, or of what comes before any.
+absl::Status FirstError(const std::filesystem::path& directory, std::string& module) {
+  const auto checkpoint = Checkpoint::Open(directory);
+  if (!checkpoint.ok()) return checkpoint.status();
+  const auto modules = (*checkpoint)->ListModules();
+  if (!modules.ok()) return modules.status();
+  module = modules->front();
+  return (*checkpoint)->ReadLayer(module).status();
+}
+
+TEST(ConfigErrorsTest, NameFileModuleKeyExpectedAndGot) {
+  for (const Case& one : Cases()) {
+    SCOPED_TRACE(std::string(one.checkpoint) + " " + one.pointer + " = " + one.value);
+    EditableCheckpoint checkpoint(one.checkpoint);
+    if (one.file == kModelOptFile) {
+      ASSERT_FALSE(checkpoint.modelopt_config.is_null());
+      checkpoint.config.erase("quantization_config");
+      Damage(checkpoint.modelopt_config, one.pointer, one.value);
+    } else {
+      Damage(checkpoint.config, std::string("/quantization_config") + one.pointer, one.value);
+    }
+    const TemporaryDirectory directory;
+    checkpoint.Write(directory.path());
+    std::string module;
+    const absl::Status status = FirstError(directory.path(), module);
+    ASSERT_THAT(ReasonOf(status), AnyOf("BAD_CHECKPOINT", "UNSUPPORTED_FORMAT")) << status;
+    const std::string message(status.message());
+    EXPECT_EQ(message.rfind((directory.path() / one.file).string() + ": ", 0), 0u) << message;
+    if (!module.empty()) {
+      EXPECT_THAT(message, HasSubstr(": module " + module));
+    }
+    EXPECT_THAT(message, HasSubstr(one.key));
+    EXPECT_THAT(message, HasSubstr(one.expected));
+    EXPECT_THAT(message, HasSubstr(one.got));
+  }
+}
+
+TEST(ConfigErrorsTest, NameTheFileOfOlderExporters) {
+  for (const auto& [name, base] :
+       {std::pair("quantize_config.json", kGptq), std::pair("quant_config.json", kAwq)}) {
+    EditableCheckpoint checkpoint(base);
+    nlohmann::ordered_json separate = checkpoint.config["quantization_config"];
+    checkpoint.config.erase("quantization_config");
+    separate["bits"] = "four";
+    const TemporaryDirectory directory;
+    checkpoint.Write(directory.path());
+    WriteFile(directory.path() / name, separate.dump());
+    std::string module;
+    const std::string message(FirstError(directory.path(), module).message());
+    EXPECT_EQ(message, (directory.path() / name).string() + ": module " + module +
+                           ": \"bits\": expected an integer, got \"four\"");
+  }
+}
+
+TEST(ConfigErrorsTest, NameTheFileThatIsNoJson) {
+  struct Text {
+    const char* text;
+    const char* message;
+  };
+  for (const char* file : {kConfig, kModelOptFile, "model.safetensors.index.json"}) {
+    for (const auto& [text, expected] :
+         std::vector<Text>{{"", "not valid JSON at byte 1"},
+                           {"{\"a\": 1", "not valid JSON at byte 8"},
+                           {"{} x", "not valid JSON at byte 4"},
+                           {"[1, 2]", "expected a JSON object, got [1,2]"},
+                           {"{\"a\": 1, \"a\": 2}", "duplicate key \"a\""}}) {
+      const EditableCheckpoint checkpoint(kModelOpt);
+      const TemporaryDirectory directory;
+      checkpoint.Write(directory.path());
+      WriteFile(directory.path() / file, text);
+      std::string module;
+      const absl::Status status = FirstError(directory.path(), module);
+      EXPECT_EQ(ReasonOf(status), "BAD_CHECKPOINT") << file << " " << text;
+      EXPECT_EQ(status.message(), (directory.path() / file).string() + ": " + expected);
+    }
+  }
+}
+
+TEST(ConfigErrorsTest, NameWhatIsWrongWithTheIndex) {
+  for (const auto& [index, expected] :
+       {std::pair("{}", "\"weight_map\": expected an object, got none"),
+        std::pair(R"({"weight_map": [1]})", "\"weight_map\": expected an object, got [1]"),
+        std::pair(R"({"weight_map": {"a.weight": 3}})",
+                  "tensor a.weight: expected the name of a file in the same "
+                  "directory, got 3"),
+        std::pair(R"({"weight_map": {"a.weight": "../b"}})", "got \"../b\"")}) {
+    const EditableCheckpoint checkpoint(kGptq);
+    const TemporaryDirectory directory;
+    checkpoint.Write(directory.path());
+    const std::filesystem::path file = directory.path() / "model.safetensors.index.json";
+    WriteFile(file, index);
+    std::string module;
+    const std::string message(FirstError(directory.path(), module).message());
+    EXPECT_EQ(message.rfind(file.string() + ": ", 0), 0u) << message;
+    EXPECT_THAT(message, HasSubstr(expected));
+  }
+}
+
+TEST(ConfigErrorsTest, AByteOrderMarkIsNoError) {
+  const EditableCheckpoint checkpoint(kGptq);
+  const TemporaryDirectory directory;
+  checkpoint.Write(directory.path());
+  WriteFile(directory.path() / kConfig, "\xef\xbb\xbf" + checkpoint.config.dump());
+  std::string module;
+  EXPECT_TRUE(FirstError(directory.path(), module).ok());
+}
+
+}  // namespace
+}  // namespace gemmd

@@ -44,7 +44,11 @@ Command InspectCommand() {
           "  Turing on. 'specialised' kernels exist for the types of x that are named, 'generic'\n"
           "  ones take every type. A problem is named with file, module, tensor, expected and "
           "got,\n"
-          "  and gives exit code 1. Modules whose names differ in numbers only share a line.\n"
+          "  and gives exit code 1; so does a checkpoint without a module, with experts missing "
+          "that\n"
+          "  config.json counts, or with a layer that lacks a part of the others ('register "
+          "--fuse'\n"
+          "  refuses these). Modules whose names differ in numbers only share a line.\n"
           "  Progress goes to stderr.",
       .options = {{"all", 0, "", "", "a line for every module"}},
       .examples =

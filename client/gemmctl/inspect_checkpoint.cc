@@ -1,5 +1,6 @@
 #include "client/gemmctl/inspect_checkpoint.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/checkpoint_files.h"
+#include "core/checkpoint/model_plan.h"
 #include "core/quant/not_finite.h"
 #include "kernels/base/status.h"
 
@@ -146,6 +148,20 @@ void InspectModules(const Checkpoint& checkpoint, const InspectProgress& progres
   }
 }
 
+// What no module shows by itself: experts and parts that are missing, or that there is no module.
+void InspectModel(const Checkpoint& checkpoint, BrokenShards& broken, CheckpointReport& report) {
+  absl::StatusOr<ModelPlan> plan = PlanModel(checkpoint, {.fuse = true});
+  if (plan.ok()) {
+    report.notes = std::move(plan->notes);
+    return;
+  }
+  const std::string message(plan.status().message());
+  const bool told = std::any_of(report.problems.begin(), report.problems.end(),
+                                [&](const Problem& problem) { return problem.message == message; });
+  if (told || ShardOf(plan.status(), broken) != nullptr) return;
+  report.problems.push_back(ProblemOf(plan.status(), Between(": " + message, ": module ", ": ")));
+}
+
 void TellModulesOf(const BrokenShards& broken, CheckpointReport& report) {
   for (const auto& [name, shard] : broken) {
     if (shard.modules == 0) continue;
@@ -169,6 +185,7 @@ absl::StatusOr<CheckpointReport> InspectCheckpoint(const std::string& directory,
   report.exporter = ExporterOf((*checkpoint)->files().quantization_config());
   BrokenShards broken = InspectFiles((*checkpoint)->files(), report);
   InspectModules(**checkpoint, progress, broken, report);
+  InspectModel(**checkpoint, broken, report);
   TellModulesOf(broken, report);
   return report;
 }

@@ -176,6 +176,7 @@ std::string SummaryText(const CheckpointReport& report) {
                                    BytesText(stored), ", once loaded ", BytesText(as_layers))});
   const std::string not_finite = NotFiniteText(report);
   if (!not_finite.empty()) table.Add({"not finite", not_finite});
+  for (const std::string& note : report.notes) table.Add({"note", note});
   table.Add({"problems", absl::StrCat(report.problems.size())});
   return table.Text();
 }
@@ -286,6 +287,7 @@ nlohmann::ordered_json ReportJson(const CheckpointReport& report) {
           {"quantized_modules", report.quantized_modules},
           {"modules", std::move(modules)},
           {"device_sets", std::move(device_sets)},
+          {"notes", report.notes},
           {"problems", std::move(problems)}};
 }
 

@@ -166,6 +166,47 @@ TEST(InspectTest, NamesAFileThatIsMissingAndATensorThatIsNowhere) {
   EXPECT_EQ(inspection.report["tensors"], checkpoint.tensors.size());
 }
 
+TEST(InspectTest, MissingExpertsAndPartsAreProblemsOfTheModel) {
+  EditableCheckpoint experts("modelopt_fp8_qwen3moe");
+  experts.config["num_experts"] = 4;
+  EditableCheckpoint parts(kGptq);
+  parts.config = json::object();
+  parts.tensors =
+      PlainLinears({"l.0.q_proj", "l.0.k_proj", "l.0.v_proj", "l.1.q_proj", "l.1.k_proj"}, 0);
+  EditableCheckpoint none = parts;
+  none.tensors = {{"norm.weight", {"BF16", {4}, std::string(8, 0)}}};
+  struct Case {
+    const EditableCheckpoint& checkpoint;
+    const char* module;
+    const char* message;
+  };
+  for (const auto& [checkpoint, module, message] :
+       {Case{experts, "model.layers.0.mlp.experts", "4 (num_experts); got 3"},
+        Case{parts, "l.1.v_proj", "expected beside q_proj"},
+        Case{none, "", "names no quantization"}}) {
+    TemporaryDirectory directory;
+    checkpoint.Write(directory.path());
+    const Inspection inspection = Inspect(directory.path());
+    EXPECT_EQ(inspection.code, kFailed) << message;
+    ASSERT_EQ(inspection.report["problems"].size(), 1u) << inspection.report["problems"].dump(2);
+    EXPECT_EQ(inspection.report["problems"][0]["module"], module);
+    EXPECT_THAT(inspection.report["problems"][0]["message"].get<std::string>(), HasSubstr(message));
+  }
+}
+
+TEST(InspectTest, SaysWhichPartsStaySingle) {
+  EditableCheckpoint checkpoint(kGptq);
+  checkpoint.config = {{"attention_k_eq_v", true}};
+  checkpoint.tensors = PlainLinears({"l.0.q_proj", "l.0.k_proj"}, 0);
+  TemporaryDirectory directory;
+  checkpoint.Write(directory.path());
+  const Inspection inspection = Inspect(directory.path());
+  EXPECT_EQ(inspection.code, kDone);
+  ASSERT_EQ(inspection.report["notes"].size(), 1u);
+  EXPECT_THAT(Tool({"inspect", directory.path().string()}).out,
+              HasSubstr("note        module l.0: q_proj, k_proj stay single"));
+}
+
 TEST(InspectTest, AMissingFileIsOneProblemOfAllItsModules) {
   for (const bool quantized : {true, false}) {
     EditableCheckpoint checkpoint(kGptq);

@@ -46,12 +46,13 @@ class GpuKernels::Impl {
   absl::StatusOr<std::unique_ptr<LayerKernels>> PlanLayer(const QuantSpec& spec,
                                                           const LayerShape& shape,
                                                           const std::string& why_not_packed,
-                                                          absl::Time deadline) {
+                                                          absl::Time deadline,
+                                                          const LayerTraits& traits) {
     GEMMD_ASSIGN_OR_RETURN(
         LayerPrograms programs,
         why_not_packed.empty()
-            ? ProgramsOf(spec, shape, architecture_, MeasurementsOf(spec, shape))
-            : GenericProgramsOf(spec, shape, architecture_, why_not_packed));
+            ? ProgramsOf(spec, shape, architecture_, MeasurementsOf(spec, shape), traits)
+            : GenericProgramsOf(spec, shape, architecture_, why_not_packed, traits));
     StartCompiling(programs);
     const SelfTestSubject subject{.spec = spec, .shape = shape};
     Specialiser::Choice choice = ChoiceOf(programs, subject);
@@ -67,10 +68,8 @@ class GpuKernels::Impl {
     plan.packed_takes_group_scales = programs.packed_takes_group_scales;
     plan.why_not_packed = programs.why_not_packed;
     plan.why_not_quantized = programs.why_not_quantized;
-    for (const QuantizeProgram& quantize : programs.quantize) {
-      plan.quantizers.push_back(quantize.launch);
-      GEMMD_ASSIGN_OR_RETURN(plan.quantizers.back().kernel, Load(quantize.source, deadline));
-    }
+    GEMMD_ASSIGN_OR_RETURN(plan.quantizers, LoadKernelsOfX(programs.quantize, deadline));
+    GEMMD_ASSIGN_OR_RETURN(plan.scalers, LoadKernelsOfX(programs.scale, deadline));
     plan.packed = std::move(choice.packed);
     specialised.packed = std::move(choice.programs);
     for (PackedProgram& packed : programs.invariant) {
@@ -134,7 +133,9 @@ class GpuKernels::Impl {
     std::vector<jit::KernelSource> sources = MoeSources(architecture_);
     if (programs.dense.has_value()) sources.push_back(programs.dense->source);
     sources.push_back(programs.indexed.source);
-    for (const QuantizeProgram& quantize : programs.quantize) sources.push_back(quantize.source);
+    for (const auto* kernels_of_x : {&programs.quantize, &programs.scale}) {
+      for (const QuantizeProgram& program : *kernels_of_x) sources.push_back(program.source);
+    }
     if (programs.codes != CodeOrder::kRows) sources.push_back(PackSource(architecture_));
     for (const PackedProgram& packed : programs.packed) {
       if (!serves_meanwhile_) sources.push_back(packed.program.source);
@@ -145,6 +146,16 @@ class GpuKernels::Impl {
     for (const jit::KernelSource& source : sources) {
       (void)cache_->GetOrCompile(source, absl::InfinitePast());
     }
+  }
+
+  absl::StatusOr<std::vector<QuantizeKernel>> LoadKernelsOfX(
+      const std::vector<QuantizeProgram>& programs, absl::Time deadline) {
+    std::vector<QuantizeKernel> kernels;
+    for (const QuantizeProgram& program : programs) {
+      kernels.push_back(program.launch);
+      GEMMD_ASSIGN_OR_RETURN(kernels.back().kernel, Load(program.source, deadline));
+    }
+    return kernels;
   }
 
   // A generic kernel serves every M.
@@ -185,7 +196,7 @@ class GpuKernels::Impl {
   void Rechoose(const QuantSpec& spec, const LayerShape& shape) {
     if (!specialiser_.HasLayer(spec, shape)) return;
     absl::StatusOr<LayerPrograms> programs =
-        ProgramsOf(spec, shape, architecture_, MeasurementsOf(spec, shape));
+        ProgramsOf(spec, shape, architecture_, MeasurementsOf(spec, shape), LayerTraits());
     if (!programs.ok() || programs->packed.empty()) return;
     const Specialiser::Choice choice = ChoiceOf(*programs, {.spec = spec, .shape = shape});
     specialiser_.Rechoose(spec, shape, choice);
@@ -219,8 +230,9 @@ GpuKernels::~GpuKernels() = default;
 absl::StatusOr<std::unique_ptr<LayerKernels>> GpuKernels::PlanLayer(const QuantSpec& spec,
                                                                     const LayerShape& shape,
                                                                     const std::string& why_not_packed,
-                                                                    absl::Time deadline) {
-  return impl_->PlanLayer(spec, shape, why_not_packed, deadline);
+                                                                    absl::Time deadline,
+                                                                    const LayerTraits& traits) {
+  return impl_->PlanLayer(spec, shape, why_not_packed, deadline, traits);
 }
 
 WeightPacking GpuKernels::PackingOf(const QuantSpec& spec, const LayerShape& shape,

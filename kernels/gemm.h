@@ -32,6 +32,7 @@
 #include "kernels/launch/pack_launch.h"
 #include "kernels/launch/quantize_launch.h"
 #include "kernels/layer_kernels.h"
+#include "kernels/layer_traits.h"
 #include "kernels/pack/pack_weights.h"
 #include "kernels/self_test.h"
 #include "kernels/tuning.h"
@@ -84,7 +85,8 @@ class GpuKernels {
   absl::StatusOr<std::unique_ptr<LayerKernels>> PlanLayer(const QuantSpec& spec,
                                                           const LayerShape& shape,
                                                           const std::string& why_not_packed,
-                                                          absl::Time deadline);
+                                                          absl::Time deadline,
+                                                          const LayerTraits& traits = {});
   // What packs the codes of layers whose plans have packed kernels (LaunchPack).
   absl::StatusOr<CUkernel> LoadPackKernel(absl::Time deadline);
   // The kernels around the GEMMs of a mixture-of-experts request.

@@ -49,7 +49,8 @@ absl::StatusOr<PrewarmWork> PlanPrewarm(jit::KernelCache& cache,
     GEMMD_RETURN_IF_ERROR(jit::CheckArchitecture(architecture));
     bool any = false;
     for (const PrewarmLayer& layer : layers) {
-      auto programs = LayerSources(layer.spec, layer.shape, architecture, rows);
+      auto programs = LayerSources(layer.spec, layer.shape, architecture, rows,
+                                   {.has_input_scale = layer.has_input_scale});
       if (programs.ok()) {
         any = true;
         AddPrograms(*std::move(programs), seen, work);

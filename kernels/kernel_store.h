@@ -43,6 +43,7 @@ struct KernelStoreOptions {
 struct PrewarmLayer {
   QuantSpec spec;
   LayerShape shape;
+  bool has_input_scale = false;  // x is multiplied by one factor per column first
   friend bool operator==(const PrewarmLayer&, const PrewarmLayer&) = default;
 };
 

@@ -122,17 +122,22 @@ QuantizeProgram ProgramOf(const QuantizeProblem& problem, const QuantizeChoice& 
   launch.slice_columns = choice.slice_columns;
   launch.threads = config.threads;
   launch.shared_bytes = choice.shared_bytes;
-  launch.overlaps_previous = true;  // it is used in front of SM90 kernels only
+  launch.multiplies = config.input_scale;
+  // Older ones know no such launches.
+  const absl::StatusOr<int> capability = ComputeCapability(architecture);
+  launch.overlaps_previous = capability.ok() && *capability >= 90;
   return program;
 }
 
 absl::StatusOr<std::vector<QuantizeProgram>> QuantizePrograms(const QuantSpec& spec,
                                                               const LayerShape& shape,
-                                                              const std::string& architecture) {
+                                                              const std::string& architecture,
+                                                              const LayerTraits& traits) {
   std::vector<QuantizeProgram> programs;
   for (const ElementType x_type :
        {ElementType::kBFloat16, ElementType::kFloat16, ElementType::kFloat32}) {
-    GEMMD_ASSIGN_OR_RETURN(const QuantizeProblem problem, QuantizeProblemOf(spec, shape.k, x_type));
+    GEMMD_ASSIGN_OR_RETURN(QuantizeProblem problem, QuantizeProblemOf(spec, shape.k, x_type));
+    problem.input_scale = traits.has_input_scale;
     GEMMD_ASSIGN_OR_RETURN(const QuantizeChoice choice, ChooseQuantize(problem));
     programs.push_back(ProgramOf(problem, choice, architecture));
   }
@@ -141,9 +146,9 @@ absl::StatusOr<std::vector<QuantizeProgram>> QuantizePrograms(const QuantSpec& s
 
 // Only in front of kernels that gain from 8-bit x: the generic one takes x as it is, which is more exact.
 void AddQuantize(const QuantSpec& spec, const LayerShape& shape, const std::string& architecture,
-                 LayerPrograms& programs) {
+                 const LayerTraits& traits, LayerPrograms& programs) {
   absl::StatusOr<std::vector<QuantizeProgram>> quantize =
-      QuantizePrograms(spec, shape, architecture);
+      QuantizePrograms(spec, shape, architecture, traits);
   if (!quantize.ok()) {
     programs.why_not_quantized = std::string(quantize.status().message());
   } else if (programs.packed.empty()) {
@@ -152,6 +157,34 @@ void AddQuantize(const QuantSpec& spec, const LayerShape& shape, const std::stri
   } else {
     programs.quantize = *std::move(quantize);
   }
+}
+
+// For requests whose x is not quantized; mixtures of experts do not quantize.
+absl::Status AddScale(const QuantSpec& spec, const LayerShape& shape,
+                      const std::string& architecture, const LayerTraits& traits,
+                      LayerPrograms& programs) {
+  if (!traits.has_input_scale) return absl::OkStatus();
+  std::vector<ElementType> types = {ElementType::kBFloat16, ElementType::kFloat16,
+                                    ElementType::kFloat32};
+  const bool wide_only =
+      traits.declares_activations || spec.activation.present() || shape.experts > 1;
+  if (!wide_only) {
+    types.insert(types.end(),
+                 {ElementType::kFloat8E4M3, ElementType::kFloat8E5M2, ElementType::kInt8});
+  }
+  for (const ElementType x_type : types) {
+    const QuantizeProblem problem = ScaleProblemOf(shape.k, x_type);
+    GEMMD_ASSIGN_OR_RETURN(const QuantizeChoice choice, ChooseQuantize(problem));
+    programs.scale.push_back(ProgramOf(problem, choice, architecture));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddKernelsOfX(const QuantSpec& spec, const LayerShape& shape,
+                           const std::string& architecture, const LayerTraits& traits,
+                           LayerPrograms& programs) {
+  AddQuantize(spec, shape, architecture, traits, programs);
+  return AddScale(spec, shape, architecture, traits, programs);
 }
 
 bool Overlaps(int64_t first, int64_t last, const std::vector<RowRange>& rows) {
@@ -204,40 +237,44 @@ std::vector<QuantSpec> CommonSpecs() {
 
 absl::StatusOr<LayerPrograms> GenericProgramsOf(const QuantSpec& spec, const LayerShape& shape,
                                                 const std::string& architecture,
-                                                const std::string& why_not_packed) {
+                                                const std::string& why_not_packed,
+                                                const LayerTraits& traits) {
   GEMMD_RETURN_IF_ERROR(SupportsShape(shape));
   GEMMD_ASSIGN_OR_RETURN(LayerPrograms programs,
                          GenericPrograms(spec, shape, CodeOrder::kRows, architecture));
   programs.why_not_packed = why_not_packed;
-  AddQuantize(spec, shape, architecture, programs);
+  GEMMD_RETURN_IF_ERROR(AddKernelsOfX(spec, shape, architecture, traits, programs));
   return programs;
 }
 
 absl::StatusOr<LayerPrograms> ProgramsOf(const QuantSpec& spec, const LayerShape& shape,
-                                         const std::string& architecture) {
-  return ProgramsOf(spec, shape, architecture, {});
+                                         const std::string& architecture,
+                                         const LayerTraits& traits) {
+  return ProgramsOf(spec, shape, architecture, Measurements(), traits);
 }
 
 absl::StatusOr<LayerPrograms> ProgramsOf(const QuantSpec& spec, const LayerShape& shape,
                                          const std::string& architecture,
-                                         const Measurements& measurements) {
+                                         const Measurements& measurements,
+                                         const LayerTraits& traits) {
   const absl::Status supported = SupportsSm90(spec, shape, architecture);
   if (!supported.ok()) {
-    return GenericProgramsOf(spec, shape, architecture, std::string(supported.message()));
+    return GenericProgramsOf(spec, shape, architecture, std::string(supported.message()), traits);
   }
   GEMMD_RETURN_IF_ERROR(SupportsShape(shape));
   const CodeOrder codes = PackedOrderFor(Sm90PackingOf(spec, shape).operand);
   GEMMD_ASSIGN_OR_RETURN(LayerPrograms programs, GenericPrograms(spec, shape, codes, architecture));
   AddSm90(spec, shape, architecture, measurements, programs);
-  AddQuantize(spec, shape, architecture, programs);
+  GEMMD_RETURN_IF_ERROR(AddKernelsOfX(spec, shape, architecture, traits, programs));
   return programs;
 }
 
 absl::StatusOr<std::vector<jit::KernelSource>> LayerSources(const QuantSpec& spec,
                                                             const LayerShape& shape,
                                                             const std::string& architecture,
-                                                            const std::vector<RowRange>& rows) {
-  GEMMD_ASSIGN_OR_RETURN(LayerPrograms programs, ProgramsOf(spec, shape, architecture));
+                                                            const std::vector<RowRange>& rows,
+                                                            const LayerTraits& traits) {
+  GEMMD_ASSIGN_OR_RETURN(LayerPrograms programs, ProgramsOf(spec, shape, architecture, traits));
   std::vector<jit::KernelSource> sources;
   AddGeneric(programs, sources);
   const bool is_packed = programs.codes != CodeOrder::kRows;
@@ -246,8 +283,8 @@ absl::StatusOr<std::vector<jit::KernelSource>> LayerSources(const QuantSpec& spe
                            GenericProgramsOf(spec, shape, architecture, "its weights do not fit"));
     AddGeneric(unpacked, sources);
   }
-  for (QuantizeProgram& quantize : programs.quantize) {
-    sources.push_back(std::move(quantize.source));
+  for (const auto* kernels_of_x : {&programs.quantize, &programs.scale}) {
+    for (const QuantizeProgram& program : *kernels_of_x) sources.push_back(program.source);
   }
   if (is_packed) sources.push_back(PackSource(architecture));
   int64_t first = 1;

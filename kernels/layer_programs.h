@@ -15,6 +15,7 @@
 #include "kernels/contract/quant_spec.h"
 #include "kernels/jit/compiler.h"
 #include "kernels/launch/layer_plan.h"
+#include "kernels/layer_traits.h"
 #include "kernels/row_range.h"
 
 namespace gemmd {
@@ -35,7 +36,7 @@ struct PackedProgram {
   GemmProgram program;
 };
 
-// Makes the 8-bit x of the packed kernels from wider x.
+// Makes the 8-bit x of the packed kernels from wider x, or multiplies x by the layer's input scale, or both.
 struct QuantizeProgram {
   jit::KernelSource source;
   QuantizeKernel launch;  // its `kernel` is null
@@ -49,21 +50,25 @@ struct LayerPrograms {
   std::vector<PackedProgram> invariant;  // for batch-invariant requests: at most one for an x_type
   bool packed_takes_group_scales = false;
   std::string why_not_packed;  // when `packed` is empty
-  std::vector<QuantizeProgram> quantize;
+  std::vector<QuantizeProgram> quantize;  // to 8 bits; they multiply where the layer has an input scale
   std::string why_not_quantized;  // when `quantize` is empty
+  std::vector<QuantizeProgram> scale;  // with an input scale: for each type of x that is multiplied
 };
 
 // Follows what was measured of the layer's kernels, else the model.
 absl::StatusOr<LayerPrograms> ProgramsOf(const QuantSpec& spec, const LayerShape& shape,
                                          const std::string& architecture,
-                                         const Measurements& measurements);
+                                         const Measurements& measurements,
+                                         const LayerTraits& traits);
 absl::StatusOr<LayerPrograms> ProgramsOf(const QuantSpec& spec, const LayerShape& shape,
-                                         const std::string& architecture);
+                                         const std::string& architecture,
+                                         const LayerTraits& traits = {});
 
 // For a layer whose weights cannot be packed: the generic kernels only.
 absl::StatusOr<LayerPrograms> GenericProgramsOf(const QuantSpec& spec, const LayerShape& shape,
                                                 const std::string& architecture,
-                                                const std::string& why_not_packed);
+                                                const std::string& why_not_packed,
+                                                const LayerTraits& traits = {});
 
 GemmProgram Sm90Program(const Sm90Choice& choice, const std::string& architecture);
 
@@ -72,7 +77,8 @@ GemmProgram Sm90Program(const Sm90Choice& choice, const std::string& architectur
 absl::StatusOr<std::vector<jit::KernelSource>> LayerSources(const QuantSpec& spec,
                                                             const LayerShape& shape,
                                                             const std::string& architecture,
-                                                            const std::vector<RowRange>& rows = {});
+                                                            const std::vector<RowRange>& rows = {},
+                                                            const LayerTraits& traits = {});
 
 // The kernels around the GEMMs of a mixture-of-experts request.
 std::vector<jit::KernelSource> MoeSources(const std::string& architecture);

@@ -33,37 +33,38 @@ std::string UseOfWideX(const StandardTensor& tensor) {
                      : absl::StrCat("x of 16 and 32 bits is used as it is: ", why);
 }
 
-// A GPU takes a layer with an input scale only where it goes into the weights' scales.
-absl::Status FitsGpus(const StandardTensor& tensor) {
-  return tensor.has_input_scale ? FoldInputScale(tensor).status() : absl::OkStatus();
+// A GPU multiplies x of dense layers. Of experts it takes an input scale only where it goes into the weights'
+// scales.
+absl::Status FitsGpus(const StandardTensor& tensor, const absl::Status& folds) {
+  return tensor.shape.experts > 1 ? folds : absl::OkStatus();
+}
+
+void AddType(ElementType type, std::vector<std::string>& types) {
+  const std::string name = ElementTypeName(type);
+  if (std::find(types.begin(), types.end(), name) == types.end()) types.push_back(name);
 }
 
 DeviceSupport OnArchitecture(const QuantSpec& spec, const LayerShape& shape,
-                             const absl::Status& fits, const std::string& architecture) {
+                             const LayerTraits& traits, const absl::Status& fits,
+                             const std::string& architecture) {
   DeviceSupport support{.device = architecture};
   if (!fits.ok()) {
     support.why = std::string(fits.message());
     return support;
   }
-  const absl::StatusOr<LayerPrograms> programs = ProgramsOf(spec, shape, architecture);
+  const absl::StatusOr<LayerPrograms> programs = ProgramsOf(spec, shape, architecture, traits);
   if (!programs.ok()) {
     support.why = std::string(programs.status().message());
     return support;
   }
   support.activations = TypesOfX(shape);
-  for (const PackedProgram& packed : programs->packed) {
-    const std::string type = ElementTypeName(packed.x_type);
-    if (std::find(support.specialised.begin(), support.specialised.end(), type) ==
-        support.specialised.end()) {
-      support.specialised.push_back(type);
-    }
-  }
+  for (const PackedProgram& packed : programs->packed) AddType(packed.x_type, support.specialised);
   support.kernels =
       support.specialised.empty() ? KernelFamily::kGeneric : KernelFamily::kSpecialised;
   support.why = programs->why_not_packed;
   // Wider x is made 8-bit x first.
   for (const QuantizeProgram& quantize : programs->quantize) {
-    support.specialised.push_back(ElementTypeName(quantize.launch.x_type));
+    AddType(quantize.launch.x_type, support.specialised);
   }
   return support;
 }
@@ -89,9 +90,13 @@ std::vector<DeviceSupport> DevicesFor(const StandardTensor& tensor) {
                                          .kernels = KernelFamily::kReference,
                                          .activations = TypesOfX(tensor.shape),
                                          .why = UseOfWideX(tensor)}};
-  const absl::Status fits = FitsGpus(tensor);
+  const absl::Status folds =
+      tensor.has_input_scale ? FoldInputScale(tensor).status() : absl::OkStatus();
+  const absl::Status fits = FitsGpus(tensor, folds);
+  const LayerTraits traits{.has_input_scale = !folds.ok(),
+                           .declares_activations = WantedActivation(tensor).present()};
   for (const char* architecture : kArchitectures) {
-    devices.push_back(OnArchitecture(tensor.spec, tensor.shape, fits, architecture));
+    devices.push_back(OnArchitecture(tensor.spec, tensor.shape, traits, fits, architecture));
   }
   return devices;
 }

@@ -158,8 +158,9 @@ bool HasLatentKeys(const Gap& gap, const Stored& stored) {
 // Why an attention lacks keys or values that those of other layers have; empty: the config does not say.
 std::string WhyWithout(const Gap& gap, const ModelFacts& facts) {
   if (gap.group.name != kQkv) return "";
-  if (gap.missing == Names{"v_proj"})
+  if (gap.missing == Names{"v_proj"}) {
     return facts.key_is_value ? "attention_k_eq_v of config.json" : "";
+  }
   if (gap.missing != Names{"k_proj", "v_proj"}) return "";
   if (facts.cross_layer_kv) return "use_cla of config.json";
   const std::optional<int64_t> layer = LayerOf(gap.prefix);
@@ -170,12 +171,14 @@ std::string WhyWithout(const Gap& gap, const ModelFacts& facts) {
 
 // Why `gap` stays open; empty: it is no gap but how models are made.
 absl::StatusOr<std::string> Explain(const Gap& gap, const ModelFacts& facts, const Stored& stored) {
+  for (const std::string& part : gap.missing) {
+    if (stored.Has(gap.prefix, part)) return absl::StrCat(part, " is not quantized");
+  }
   const bool alone = gap.present == Names{gap.group.alone};
   if (alone && HasLatentKeys(gap, stored)) return "";
   std::string why = WhyWithout(gap, facts);
   if (!why.empty()) return why;
   for (const std::string& part : gap.missing) {
-    if (stored.Has(gap.prefix, part)) return absl::StrCat(part, " is not quantized");
     const auto others = stored.by_role.find({RoleOf(gap.prefix), part});
     if (others == stored.by_role.end()) continue;
     return BadCheckpoint(absl::StrCat("module ", gap.prefix, part, ": expected beside ",

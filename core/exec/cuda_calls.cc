@@ -21,7 +21,7 @@ uintptr_t RowAddress(const MatrixView& view, int64_t row) {
 // Per-token scales go on the finished sum, group scales on the activations.
 void SetActivationScales(const CudaLayer& layer, const GemmCall& call, GemmArgs& args) {
   if (!call.x_scale.has_value()) {
-    if (call.x.type.bits == 8) args.weights.activation_scale = layer.activation_scale();
+    if (call.x.type.bits == 8) args.weights.activation_scale = layer.tensors_of_x().static_scale;
     return;
   }
   const MatrixView& scale = *call.x_scale;

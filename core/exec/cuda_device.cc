@@ -14,6 +14,7 @@
 #include "core/exec/cuda_layer.h"
 #include "core/exec/cuda_memory.h"
 #include "core/exec/tune_call.h"
+#include "core/quant/activations.h"
 #include "core/quant/input_scale.h"
 #include "kernels/base/status.h"
 #include "kernels/contract/element_format.h"
@@ -68,6 +69,25 @@ DeviceDescription Describe(const cuda::DeviceInfo& info) {
   return description;
 }
 
+// Factors in the weights' scales cost nothing at run time.
+absl::Status FoldWherePossible(StandardTensor& tensor) {
+  if (!tensor.has_input_scale) return absl::OkStatus();
+  absl::StatusOr<StandardTensor> folded = FoldInputScale(tensor);
+  if (folded.ok()) {
+    tensor = *std::move(folded);
+  } else if (tensor.shape.experts > 1) {
+    return Error(absl::StatusCode::kUnimplemented, "NO_KERNEL",
+                 absl::StrCat("the kernels of this device do not multiply x of mixtures of experts by an input "
+                              "scale, and ",
+                              folded.status().message(), "; the CPU device computes it"));
+  }
+  return absl::OkStatus();
+}
+
+LayerTraits TraitsOf(const StandardTensor& tensor) {
+  return {tensor.has_input_scale, WantedActivation(tensor).present()};
+}
+
 class CudaDevice : public Device {
  public:
   CudaDevice(const cuda::DeviceInfo& info, std::shared_ptr<CudaGpu> gpu,
@@ -88,9 +108,7 @@ class CudaDevice : public Device {
   }
 
   absl::StatusOr<std::shared_ptr<DeviceLayer>> LoadLayer(StandardTensor tensor) override {
-    if (tensor.has_input_scale) {
-      GEMMD_ASSIGN_OR_RETURN(tensor, FoldInputScale(tensor));
-    }
+    GEMMD_RETURN_IF_ERROR(FoldWherePossible(tensor));
     return WithContext([&]() -> absl::StatusOr<std::shared_ptr<DeviceLayer>> {
       if (tensor.scale_columns > std::numeric_limits<int32_t>::max()) {
         return Error(absl::StatusCode::kUnimplemented, "NO_KERNEL",
@@ -187,7 +205,8 @@ class CudaDevice : public Device {
     GpuKernels& gpu = gpu_->kernels;
     CudaLayerKernels kernels;
     GEMMD_ASSIGN_OR_RETURN(kernels.planned,
-                           gpu.PlanLayer(tensor.spec, tensor.shape, packing.why_not, deadline));
+                           gpu.PlanLayer(tensor.spec, tensor.shape, packing.why_not, deadline,
+                                         TraitsOf(tensor)));
     GEMMD_ASSIGN_OR_RETURN(kernels.moe, gpu.LoadMoeKernels(deadline));
     if (packing.why_not.empty()) {
       GEMMD_ASSIGN_OR_RETURN(kernels.pack, gpu.LoadPackKernel(deadline));
@@ -232,17 +251,17 @@ class CudaDevice : public Device {
     return report;
   }
 
-  // x of `args` is quantized first; the GEMM does not know.
+  // x of `args` is quantized or multiplied first; the GEMM does not know.
   absl::StatusOr<CallReport> LaunchQuantized(CudaStream& queue, const CudaLayer& layer,
                                              const QuantizeKernel& quantizer, const GemmArgs& args,
                                              const GemmCall& call) {
-    QuantizedDense launch{&quantizer, nullptr, args, layer.activation_scale(), 0,
+    QuantizedDense launch{&quantizer, nullptr, args, layer.tensors_of_x(), 0,
                           QuantizeRowsAtATime(quantizer, args.m, moe_workspace_bytes_)};
     GEMMD_ASSIGN_OR_RETURN(
         launch.workspace,
         queue.Workspace(LayoutQuantizeWorkspace(quantizer, launch.rows_at_a_time).bytes));
     const GemmArgs seen =
-        QuantizeInFront(quantizer, args, launch.static_scale, launch.workspace).gemm;
+        QuantizeInFront(quantizer, args, launch.tensors, launch.workspace).gemm;
     const DenseRequest request = DenseRequestOf(seen, call.batch_invariant, call.numerics);
     layer.kernels().Note(request);
     const std::shared_ptr<const LayerPlan> plan = layer.plan();  // until the kernel has run
@@ -253,7 +272,10 @@ class CudaDevice : public Device {
       GEMMD_RETURN_IF_ERROR(queue.Synchronize());
       GEMMD_RETURN_IF_ERROR(launched);
     }
-    CallReport report = ReportOf(*launch.gemm, layer.spec(), layer.spec().activation, "");
+    const bool quantizes = quantizer.mode != QuantizeMode::kNone;
+    CallReport report =
+        ReportOf(*launch.gemm, layer.spec(), quantizes ? layer.spec().activation : call.x.type,
+                 layer.why_not_quantized());
     report.armed_numerics = ArmedNumerics(*plan, request, *launch.gemm);
     return report;
   }

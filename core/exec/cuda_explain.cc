@@ -33,16 +33,18 @@ DenseRequest TypicalRequest(const LayerPlan& plan, int64_t m) {
 }
 
 std::string WhyChosen(const LayerPlan& plan, const KernelProgress& progress) {
+  const std::string multiplied =
+      plan.scalers.empty() ? "" : "x is multiplied by the input scale first; ";
   if (plan.packed.empty()) {
     return absl::StrCat(
-        "the generic kernel serves every M and uses x in the type the request gives: ",
+        multiplied, "the generic kernel serves every M and uses x in the type the request gives: ",
         plan.why_not_packed);
   }
   const std::string types =
       absl::StrJoin(plan.packed, " or ", [](std::string* out, const LayerPlan::Packed& packed) {
         absl::StrAppend(out, ElementTypeName(packed.x_type));
       });
-  return absl::StrCat("for ", types, " x ", plan.packed_takes_group_scales ? "with" : "without",
+  return absl::StrCat(multiplied, "for ", types, " x ", plan.packed_takes_group_scales ? "with" : "without",
                       " scales per group of columns",
                       plan.quantizers.empty() ? "" : " (x of 16 or 32 bits is quantized first)",
                       "; other x and batch-invariant requests that name no numerics take the "
@@ -88,6 +90,9 @@ KernelExplanation ExplainGemm(const CudaLayer& layer, int64_t m) {
   explanation.config.emplace_back("architecture", kernel.architecture);
   explanation.config.emplace_back("batch_invariant", InvariantText(*plan));
   explanation.config.emplace_back("numerics", absl::StrFormat("%016x", kernel.numerics));
+  if (const QuantizeKernel* const quantizer = layer.QuantizerFor(ElementType::kBFloat16)) {
+    explanation.config.emplace_back("quantizer", quantizer->name);  // in front of it, for such x
+  }
   if (progress.total > 0) {
     explanation.config.emplace_back("specialised_kernels", ProgressText(progress));
   }

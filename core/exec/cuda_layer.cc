@@ -29,7 +29,8 @@ class Parts {
                Place(tensor.group_index),
                Place(tensor.bias),
                Place(tensor.activation_scale),
-               Place(packed.channel_factor)},
+               Place(packed.channel_factor),
+               Place(tensor.input_scale)},
         units_offset_(end_),
         units_bytes_(units_bytes) {}
 
@@ -41,7 +42,10 @@ class Parts {
             AddressOf(3, base), AddressOf(4, base), AddressOf(5, base),
             units_bytes_ == 0 ? 0 : base + units_offset_, AddressOf(7, base)};
   }
-  uintptr_t ActivationScaleFrom(uintptr_t base) const { return AddressOf(6, base); }
+  QuantizeTensors TensorsOfXFrom(uintptr_t base) const {
+    return {reinterpret_cast<const float*>(AddressOf(6, base)),
+            reinterpret_cast<const float*>(AddressOf(8, base))};
+  }
 
  private:
   Part Place(absl::Span<const std::byte> bytes) {
@@ -54,7 +58,7 @@ class Parts {
   }
 
   uint64_t end_ = 0;  // before parts_: Place advances it
-  Part parts_[8];
+  Part parts_[9];
   const uint64_t units_offset_;
   const uint64_t units_bytes_;
 };
@@ -170,12 +174,12 @@ absl::StatusOr<std::shared_ptr<CudaLayer>> CudaLayer::Load(std::shared_ptr<CudaG
   GEMMD_RETURN_IF_ERROR(Fill(*gpu, tensor, parts, packed, kernels.pack, base));
   return std::shared_ptr<CudaLayer>(new CudaLayer(std::move(gpu), tensor, std::move(kernels),
                                                   std::move(memory), parts.AddressesFrom(base),
-                                                  parts.ActivationScaleFrom(base)));
+                                                  parts.TensorsOfXFrom(base)));
 }
 
 CudaLayer::CudaLayer(std::shared_ptr<CudaGpu> gpu, const StandardTensor& tensor,
                      CudaLayerKernels kernels, cuda::VmmAllocation memory,
-                     const LayerAddresses& addresses, uintptr_t activation_scale)
+                     const LayerAddresses& addresses, const QuantizeTensors& tensors_of_x)
     : gpu_(std::move(gpu)),
       spec_(tensor.spec),
       shape_(tensor.shape),
@@ -186,7 +190,7 @@ CudaLayer::CudaLayer(std::shared_ptr<CudaGpu> gpu, const StandardTensor& tensor,
       moe_kernels_(kernels.moe),
       memory_(std::move(memory)),
       weights_(MakeWeightArgs(spec_, shape_, tensor.scale_columns, addresses)),
-      activation_scale_(reinterpret_cast<const float*>(activation_scale)) {
+      tensors_of_x_(tensors_of_x) {
   gpu_->weights_bytes += memory_->size();
 }
 

@@ -80,9 +80,11 @@ class CudaLayer : public DeviceLayer {
   // For mixture-of-experts requests; the same as long as the layer lives.
   const GemmPlan& indexed() const { return first_plan_->indexed; }
   const MoeKernels& moe_kernels() const { return moe_kernels_; }
-  // What quantizes x of a dense request, or null: it is used as it is. The same as long as the layer lives.
+  // What quantizes x of a dense request, or multiplies it by the input scale, or both; null: it is used as it is.
+  // The same as long as the layer lives.
   const QuantizeKernel* QuantizerFor(ElementType x_type) const {
-    return has_encoding_ ? nullptr : first_plan_->QuantizerFor(x_type);
+    const QuantizeKernel* const quantizer = has_encoding_ ? nullptr : first_plan_->QuantizerFor(x_type);
+    return quantizer != nullptr ? quantizer : first_plan_->ScalerFor(x_type);
   }
   std::string why_not_quantized() const {
     return has_encoding_ ? "the layer wants them encoded in its own way"
@@ -91,12 +93,13 @@ class CudaLayer : public DeviceLayer {
   const WeightArgs& weights() const { return weights_; }
   // x that is quantized with the layer's static scale has a zero point, which no kernel takes off.
   bool has_activation_zero_point() const { return has_activation_zero_point_; }
-  // Device address of float32 [E]; null without a static activation scale.
-  const float* activation_scale() const { return activation_scale_; }
+  // Static activation scale [E] and input scale [E, K].
+  const QuantizeTensors& tensors_of_x() const { return tensors_of_x_; }
 
  private:
   CudaLayer(std::shared_ptr<CudaGpu> gpu, const StandardTensor& tensor, CudaLayerKernels kernels,
-            cuda::VmmAllocation memory, const LayerAddresses& addresses, uintptr_t activation_scale);
+            cuda::VmmAllocation memory, const LayerAddresses& addresses,
+            const QuantizeTensors& tensors_of_x);
 
   const std::shared_ptr<CudaGpu> gpu_;
   const QuantSpec spec_;
@@ -109,7 +112,7 @@ class CudaLayer : public DeviceLayer {
   const MoeKernels moe_kernels_;
   std::optional<cuda::VmmAllocation> memory_;
   const WeightArgs weights_;
-  const float* const activation_scale_;
+  const QuantizeTensors tensors_of_x_;
 };
 
 }  // namespace gemmd

@@ -20,11 +20,8 @@ float FactorAt(const StandardTensor& tensor, int64_t expert, int64_t column) {
 }
 
 absl::Status CannotFold(absl::string_view why) {
-  return Error(
-      absl::StatusCode::kUnimplemented, "NO_KERNEL",
-      absl::StrCat("the layer has an input scale: no kernel of this device multiplies x, and "
-                   "it does not go into the weights' scales exactly: ",
-                   why, "; the CPU device computes it"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("the input scale does not go into the weights' scales exactly: ", why));
 }
 
 int64_t GroupOf(const StandardTensor& tensor, int64_t expert, int64_t column) {

@@ -22,7 +22,7 @@ void MultiplyInputScale(const StandardTensor& tensor, int64_t expert, absl::Span
 
 // The same layer without input scale, its factors multiplied into the scales of the weights: exact, so only
 // where the factors of a group are equal and every product is a number of the scale's type. Else
-// Unimplemented NO_KERNEL, naming the first column that is in the way.
+// FailedPrecondition, naming the first column that is in the way.
 absl::StatusOr<StandardTensor> FoldInputScale(const StandardTensor& tensor);
 
 }  // namespace gemmd

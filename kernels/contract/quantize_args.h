@@ -1,9 +1,10 @@
-// What    QuantizeArgs: the parameter of the kernels that quantize x, passed by value, and the words of
-//         their configs.
-// Shapes  h [M, K] is x, or what the activation function makes of it, transformed by Hadamard blocks
-//         where the config has them; scale = largest |h| of the row or group / largest finite value
-//         of the code type, and 1 where everything is 0; code = h / scale in float32, to nearest even,
-//         saturating.
+// What    QuantizeArgs: the parameter of the kernels that quantize x, or only multiply it, passed by value,
+//         and the words of their configs.
+// Shapes  h [M, K] is x, or what the activation function makes of it; where the config says so times the
+//         factor of its column (one rounding in float32), then transformed by Hadamard blocks;
+//         scale = largest |h| of the row or group / largest finite value of the code type, and 1 where
+//         everything is 0; code = h / scale in float32, to nearest even, saturating. Without quantization
+//         the code is h, rounded once more to the code type, and there is no scale.
 // Units   Extents and strides in elements.
 // Memory  x is aligned to its element. Rows of codes start at multiples of 16 bytes.
 #ifndef GEMMD_KERNELS_CONTRACT_QUANTIZE_ARGS_H_
@@ -14,16 +15,26 @@
 namespace gemmd {
 
 // Which elements share a scale.
-enum class QuantizeMode : uint32_t { kStaticTensor, kDynamicToken, kDynamicGroup };
+enum class QuantizeMode : uint32_t {
+  kStaticTensor,
+  kDynamicToken,
+  kDynamicGroup,
+  kNone,  // codes are float32, float16 or bfloat16
+};
+
+constexpr bool HasDynamicScales(QuantizeMode mode) {
+  return mode == QuantizeMode::kDynamicToken || mode == QuantizeMode::kDynamicGroup;
+}
 
 // What comes before quantization. With a gate x is [M, 2K].
 enum class InputActivation : uint32_t { kNone, kSiluAndMul, kSwigluClamped, kReluSquared };
 
 struct QuantizeArgs {
   const void* x;
-  void* codes;                // [M, K], 8 bits each
-  float* scales;              // [M, groups]; not written with a static scale
+  void* codes;                // [M, K]
+  float* scales;              // [M, groups]; written with dynamic scales only
   const float* static_scale;  // [1]; read with a static scale only
+  const float* input_scale;   // [K]; read where the config multiplies
   int64_t x_row_stride;
   int64_t codes_row_stride;
   int64_t scales_row_stride;

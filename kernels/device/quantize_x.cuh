@@ -1,5 +1,6 @@
-// What    x -> 8-bit codes and float32 scales: fetch, activation function, Hadamard transform, largest
-//         magnitude, scale, round.
+// What    x -> 8-bit codes and float32 scales: fetch, activation function, factors of the columns, Hadamard
+//         transform, largest magnitude, scale, round. Or, without quantization: the last step rounds to
+//         codes of 16 or 32 bits.
 // Shapes  kernels/contract/quantize_args.h. Grid: x rows, y slices of a row; kThreads threads.
 // Memory  Shared: kHadamardBlock > 32 * kWidth: kThreads * kWidth floats; then the table of
 //         quantize_x_maxima.cuh.
@@ -10,10 +11,12 @@
 #ifndef GEMMD_KERNELS_DEVICE_QUANTIZE_X_CUH_
 #define GEMMD_KERNELS_DEVICE_QUANTIZE_X_CUH_
 
+#include "kernels/device/quantize_x_factors.cuh"
 #include "kernels/device/quantize_x_hadamard.cuh"
 #include "kernels/device/quantize_x_input.cuh"
 #include "kernels/device/quantize_x_maxima.cuh"
 #include "kernels/device/quantize_x_store.cuh"
+#include "kernels/device/quantize_x_wide_store.cuh"
 
 #ifdef __CUDACC__
 #include "kernels/device/ptx/grid_dependency.cuh"
@@ -28,7 +31,9 @@ struct QuantizeBlock {
   using Tile = QuantizeTile<Config>;
   using Hadamard = HadamardTransform<Config>;
   using Input = QuantizeInput<Config>;
+  using Factors = QuantizeFactors<Config>;
   using Store = QuantizeStore<Config>;
+  using WideStore = QuantizeWideStore<Config>;
   static constexpr int kWidth = Tile::kWidth;
   static constexpr bool kExchanges = Hadamard::kThreads > 32;
   using Raw = typename Input::Raw;
@@ -53,8 +58,11 @@ struct QuantizeBlock {
   }
 
   // Raw -> h.
-  __device__ void Prepare(const Raw& raw, Piece& piece) const {
+  __device__ void Prepare(int chunk, const Raw& raw, Piece& piece) const {
     Input::Widen(args, raw, piece);
+    if constexpr (Config::kInputScale) {
+      Factors::Multiply(args, tile.first + Tile::Column(chunk, threadIdx.x), piece);
+    }
     if constexpr (Hadamard::kBlock > 0) {
       Hadamard::InThread(piece);
 #pragma unroll
@@ -64,7 +72,7 @@ struct QuantizeBlock {
   }
 
   __device__ void Measure(int chunk, const Piece& piece) {
-    if constexpr (Config::kMode != QuantizeMode::kStaticTensor) {
+    if constexpr (HasDynamicScales(Config::kMode)) {
       maxima.Add(tile, chunk, LargestMagnitude(piece));
     }
   }
@@ -72,12 +80,20 @@ struct QuantizeBlock {
   __device__ void Quantize(int chunk, const Piece& piece) const {
     const int32_t column = Tile::Column(chunk, threadIdx.x);
     if (column >= tile.columns) return;
+    if constexpr (Config::kMode == QuantizeMode::kNone) {
+      WideStore::Piece(args, tile, column, piece);
+    } else {
+      StoreCodes(column, piece);
+    }
+  }
+
+ private:
+  __device__ void StoreCodes(int32_t column, const Piece& piece) const {
     const int32_t group_column = Store::GroupColumn(args, column);
     const float scale = Store::Scale(args, maxima.At(args, tile, group_column));
     Store::Piece(args, tile, column, group_column, scale, piece);
   }
 
- private:
   __device__ void Butterfly(int apart, Piece& piece) const {
     const bool is_upper = (threadIdx.x & apart) != 0;
     if (apart < 32) {
@@ -120,12 +136,12 @@ __global__ void __launch_bounds__(Config::kThreads)
 #pragma unroll
   for (int i = 0; i < kHeld; ++i) {
     if (i >= chunks) break;
-    block.Prepare(raw[i], held[i]);
+    block.Prepare(i, raw[i], held[i]);
     block.Measure(i, held[i]);
   }
-  constexpr bool kMeasures = Config::kMode != QuantizeMode::kStaticTensor;
+  constexpr bool kMeasures = HasDynamicScales(Config::kMode);
   for (int i = kHeld; kMeasures && i < chunks; ++i) {
-    block.Prepare(block.Fetch(i), passing);
+    block.Prepare(i, block.Fetch(i), passing);
     block.Measure(i, passing);
   }
   block.maxima.Finish();
@@ -134,7 +150,7 @@ __global__ void __launch_bounds__(Config::kThreads)
     if (i < chunks) block.Quantize(i, held[i]);
   }
   for (int i = kHeld; i < chunks; ++i) {
-    block.Prepare(block.Fetch(i), passing);
+    block.Prepare(i, block.Fetch(i), passing);
     block.Quantize(i, passing);
   }
 }

@@ -18,6 +18,13 @@
 
 namespace gemmd::device {
 
+template <ElementType kType>
+__host__ __device__ float WidenByte(uint32_t code) {
+  if constexpr (kType == ElementType::kFloat8E4M3) return NumberDecoder<kFloat8E4M3>::Decode(code);
+  if constexpr (kType == ElementType::kFloat8E5M2) return NumberDecoder<kFloat8E5M2>::Decode(code);
+  return static_cast<float>(static_cast<int8_t>(code));
+}
+
 // A register of elements -> float32, exact.
 template <ElementType kType>
 __host__ __device__ void WidenWord(uint32_t word, float* out) {
@@ -26,6 +33,9 @@ __host__ __device__ void WidenWord(uint32_t word, float* out) {
   } else if constexpr (kType == ElementType::kBFloat16) {
     out[0] = FloatOf(word << 16);
     out[1] = FloatOf(word & 0xffff0000u);
+  } else if constexpr (ElementBytes(kType) == 1) {
+    GEMMD_UNROLL
+    for (int i = 0; i < 4; ++i) out[i] = WidenByte<kType>(word >> (8 * i) & 0xffu);
   } else {
 #ifdef __CUDA_ARCH__
     out[0] = ptx::WidenFloat16(word & 0xffffu);
@@ -42,6 +52,7 @@ struct QuantizeInput {
   static constexpr ElementType kType = Config::kXType;
   static constexpr int kWidth = QuantizeTile<Config>::kWidth;
   static constexpr int kPerWord = kWidth / 4;
+  static constexpr int kBits = 8 * ElementBytes(kType);
   static constexpr bool kHasGate = QuantizeTile<Config>::kHasGate;
   static constexpr int kOperands = kHasGate ? 2 : 1;
 
@@ -127,12 +138,13 @@ struct QuantizeInput {
     if (count <= 0 || (is_aligned && is_whole)) return;
     GEMMD_UNROLL
     for (int i = 0; i < kWidth; ++i) {
-      if (i < count) words[i / kPerWord] |= Element(base, index + i) << (i % kPerWord * 16);
+      if (i < count) words[i / kPerWord] |= Element(base, index + i) << (i % kPerWord * kBits);
     }
   }
 
   __host__ __device__ static uint32_t Element(const void* base, int64_t index) {
-    if constexpr (kType == ElementType::kFloat32) return static_cast<const uint32_t*>(base)[index];
+    if constexpr (kBits == 32) return static_cast<const uint32_t*>(base)[index];
+    if constexpr (kBits == 8) return static_cast<const uint8_t*>(base)[index];
     return static_cast<const uint16_t*>(base)[index];
   }
 };

@@ -63,7 +63,7 @@ struct QuantizeMaxima {
   }
 
   __device__ void Finish() {
-    if constexpr (Config::kMode == QuantizeMode::kStaticTensor) return;
+    if constexpr (!HasDynamicScales(Config::kMode)) return;
     if constexpr (Config::kMode == QuantizeMode::kDynamicToken) {
       mine = LargestOfLanes<32>(mine);
       if (threadIdx.x % 32 == 0) table[threadIdx.x / 32] = mine;

@@ -35,7 +35,7 @@ struct QuantizeStore {
   __host__ __device__ static void Piece(const QuantizeArgs& args, const Tile& tile, int32_t column,
                                         int32_t group_column, float scale,
                                         const float (&piece)[kWidth]) {
-    if (Config::kMode != QuantizeMode::kStaticTensor && column == group_column) {
+    if (HasDynamicScales(Config::kMode) && column == group_column) {
       StoreScale(args, tile, column, scale);
     }
     const Quotients quotients(scale);

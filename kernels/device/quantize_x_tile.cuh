@@ -19,9 +19,7 @@ struct QuantizeTile {
   static constexpr int kWidth = 16 / ElementBytes(Config::kXType);
   static constexpr int kHeld = (kHasGate ? 16 : 32) / kWidth;
   static constexpr int kChunkColumns = Config::kThreads * kWidth;
-  static_assert(Config::kXType == ElementType::kFloat32 ||
-                    Config::kXType == ElementType::kFloat16 ||
-                    Config::kXType == ElementType::kBFloat16,
+  static_assert(ElementBytes(Config::kXType) > 1 || Config::kMode == QuantizeMode::kNone,
                 "8-bit x is quantized already");
   static_assert(Config::kThreads % 32 == 0, "warps are whole");
 

@@ -9,6 +9,13 @@ namespace gemmd {
 
 namespace {
 
+const QuantizeKernel* ForType(const std::vector<QuantizeKernel>& kernels, ElementType x_type) {
+  for (const QuantizeKernel& kernel : kernels) {
+    if (kernel.x_type == x_type) return &kernel;
+  }
+  return nullptr;
+}
+
 // The kernel of the request's range, or the next one before it that takes such x.
 const GemmKernel* FittingKernel(const GemmPlan& plan, const DenseRequest& request) {
   size_t i = 0;
@@ -37,10 +44,11 @@ const LayerPlan::Packed* LayerPlan::PackedFor(const DenseRequest& request) const
 }
 
 const QuantizeKernel* LayerPlan::QuantizerFor(ElementType x_type) const {
-  for (const QuantizeKernel& quantizer : quantizers) {
-    if (quantizer.x_type == x_type) return &quantizer;
-  }
-  return nullptr;
+  return ForType(quantizers, x_type);
+}
+
+const QuantizeKernel* LayerPlan::ScalerFor(ElementType x_type) const {
+  return ForType(scalers, x_type);
 }
 
 const GemmKernel* LayerPlan::InvariantFor(const DenseRequest& request) const {

@@ -59,9 +59,13 @@ struct LayerPlan {
   // lives, so that its numbers do not change when a kernel arrives.
   std::vector<QuantizeKernel> quantizers;
   std::string why_not_quantized;  // when `quantizers` is empty
+  // What multiplies x by the layer's input scale and does not quantize it, one for each type of x that is
+  // multiplied; none without an input scale.
+  std::vector<QuantizeKernel> scalers;
 
-  // Null: x of this type is used as it is.
+  // Null: x of this type is not quantized; not multiplied.
   const QuantizeKernel* QuantizerFor(ElementType x_type) const;
+  const QuantizeKernel* ScalerFor(ElementType x_type) const;
 
   // Whether specialised kernels for requests of this kind exist, loaded or not.
   bool HasPackedFor(const DenseRequest& request) const;

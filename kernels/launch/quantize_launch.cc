@@ -10,23 +10,38 @@ namespace gemmd {
 namespace {
 
 constexpr int64_t kLargestGrid = (int64_t{1} << 31) - 1;
-constexpr int64_t kRowAlignment = 16;  // of codes: the kernel's stores, and copies of x by the GEMM
+constexpr int64_t kRowBytes = 16;  // rows of codes start at multiples: the kernel's stores, and copies of x by the GEMM
 
 uint64_t RoundUp(uint64_t value, uint64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-bool HasScales(const QuantizeKernel& kernel) { return kernel.mode != QuantizeMode::kStaticTensor; }
+uint64_t CodeBytes(const QuantizeKernel& kernel, int64_t elements) {
+  return static_cast<uint64_t>(elements) * static_cast<uint64_t>(ElementBytes(kernel.code_type));
+}
+
+// The GEMM's scales of x are those that were written beside the codes.
+void SetDynamicScales(const QuantizeKernel& kernel, const QuantizeArgs& quantize, GemmArgs& gemm) {
+  if (kernel.mode == QuantizeMode::kDynamicToken) {
+    gemm.row_scale = quantize.scales;
+    gemm.row_scale_stride = quantize.scales_row_stride;
+    return;
+  }
+  gemm.group_scale = quantize.scales;
+  gemm.group_scale_stride = quantize.scales_row_stride;
+  gemm.group_scale_columns = static_cast<int32_t>(kernel.group);
+  gemm.split_activations = 1;
+}
 
 }  // namespace
 
 QuantizeWorkspace LayoutQuantizeWorkspace(const QuantizeKernel& kernel, int64_t rows) {
   QuantizeWorkspace layout;
   layout.codes_row_stride =
-      static_cast<int64_t>(RoundUp(static_cast<uint64_t>(kernel.k), kRowAlignment));
-  layout.scales = RoundUp(static_cast<uint64_t>(rows * layout.codes_row_stride), 256);
+      static_cast<int64_t>(RoundUp(static_cast<uint64_t>(kernel.k), kRowBytes / CodeBytes(kernel, 1)));
+  layout.scales = RoundUp(CodeBytes(kernel, rows * layout.codes_row_stride), 256);
   constexpr uint64_t kGroupAlignment = 16 / sizeof(float);
-  const auto groups = static_cast<uint64_t>(HasScales(kernel) ? kernel.groups() : 0);
+  const auto groups = static_cast<uint64_t>(HasDynamicScales(kernel.mode) ? kernel.groups() : 0);
   const bool per_group = kernel.mode == QuantizeMode::kDynamicGroup;
   layout.scales_row_stride =
       static_cast<int64_t>(per_group ? RoundUp(groups, kGroupAlignment) : groups);
@@ -37,7 +52,7 @@ QuantizeWorkspace LayoutQuantizeWorkspace(const QuantizeKernel& kernel, int64_t 
 
 int64_t QuantizeRowsAtATime(const QuantizeKernel& kernel, int64_t rows, uint64_t budget_bytes) {
   const QuantizeWorkspace row = LayoutQuantizeWorkspace(kernel, 1);
-  const uint64_t per_row = static_cast<uint64_t>(row.codes_row_stride) +
+  const uint64_t per_row = CodeBytes(kernel, row.codes_row_stride) +
                            static_cast<uint64_t>(row.scales_row_stride) * sizeof(float);
   const auto fitting = static_cast<int64_t>(std::max<uint64_t>(budget_bytes / per_row, 1));
   return std::min({fitting, kLargestGrid, std::max<int64_t>(rows, 1)});
@@ -69,13 +84,14 @@ absl::Status LaunchQuantize(const cuda::DriverTable& driver, const QuantizeKerne
 }
 
 QuantizedGemm QuantizeInFront(const QuantizeKernel& kernel, const GemmArgs& args,
-                              const float* static_scale, uintptr_t workspace) {
+                              const QuantizeTensors& tensors, uintptr_t workspace) {
   const QuantizeWorkspace layout = LayoutQuantizeWorkspace(kernel, args.m);
   QuantizedGemm both{};
   QuantizeArgs& quantize = both.quantize;
   quantize.x = args.x;
   quantize.codes = reinterpret_cast<void*>(workspace);
-  quantize.static_scale = static_scale;
+  quantize.static_scale = tensors.static_scale;
+  quantize.input_scale = tensors.input_scale;
   quantize.x_row_stride = args.x_row_stride;
   quantize.codes_row_stride = layout.codes_row_stride;
   quantize.m = args.m;
@@ -84,21 +100,14 @@ QuantizedGemm QuantizeInFront(const QuantizeKernel& kernel, const GemmArgs& args
   gemm.x = quantize.codes;
   gemm.x_row_stride = layout.codes_row_stride;
   gemm.x_type = kernel.code_type;
-  gemm.split_activations = 0;
-  if (!HasScales(kernel)) {
-    gemm.weights.activation_scale = static_scale;
-    return both;
+  gemm.split_activations = kernel.code_type == ElementType::kFloat32;
+  if (kernel.mode == QuantizeMode::kStaticTensor) {
+    gemm.weights.activation_scale = tensors.static_scale;
   }
-  quantize.scales = reinterpret_cast<float*>(workspace + layout.scales);
-  quantize.scales_row_stride = layout.scales_row_stride;
-  if (kernel.mode == QuantizeMode::kDynamicToken) {
-    gemm.row_scale = quantize.scales;
-    gemm.row_scale_stride = quantize.scales_row_stride;
-  } else {
-    gemm.group_scale = quantize.scales;
-    gemm.group_scale_stride = quantize.scales_row_stride;
-    gemm.group_scale_columns = static_cast<int32_t>(kernel.group);
-    gemm.split_activations = 1;
+  if (HasDynamicScales(kernel.mode)) {
+    quantize.scales = reinterpret_cast<float*>(workspace + layout.scales);
+    quantize.scales_row_stride = layout.scales_row_stride;
+    SetDynamicScales(kernel, quantize, gemm);
   }
   return both;
 }
@@ -109,7 +118,7 @@ absl::Status LaunchQuantizedDense(const cuda::DriverTable& driver, const Quantiz
   for (int64_t first = 0; first < m; first += launch.rows_at_a_time) {
     const int64_t rows = std::min(launch.rows_at_a_time, m - first);
     const QuantizedGemm both = QuantizeInFront(*launch.quantizer, RowsOf(launch.args, first, rows),
-                                               launch.static_scale, launch.workspace);
+                                               launch.tensors, launch.workspace);
     GEMMD_RETURN_IF_ERROR(LaunchQuantize(driver, *launch.quantizer, both.quantize, stream));
     GEMMD_RETURN_IF_ERROR(LaunchDense(driver, *launch.gemm, both.gemm, stream));
   }

@@ -70,6 +70,12 @@ int ThreadsFor(const QuantizeProblem& problem, int64_t columns) {
   return threads;
 }
 
+// The shortest, of whole `step`s, with which a grid holds a row.
+int64_t LeastSlice(const QuantizeProblem& problem, int64_t step) {
+  const int64_t needed = (problem.k + kMostSlices - 1) / kMostSlices;
+  return (needed + step - 1) / step * step;
+}
+
 int64_t SharedBytes(const QuantizeConfig& config, int64_t slice_columns) {
   const int piece = PieceColumns(config.x_type);
   const int64_t exchange = config.hadamard_block > 32 * piece ? int64_t{config.threads} * piece : 0;
@@ -102,13 +108,15 @@ std::string TypeName(ElementType type) {
 std::string ModeName(const QuantizeConfig& config) {
   switch (config.mode) {
     case QuantizeMode::kStaticTensor:
-      return "static";
+      return "static_";
     case QuantizeMode::kDynamicToken:
-      return "token";
+      return "token_";
     case QuantizeMode::kDynamicGroup:
+      return absl::StrCat("group", config.unit, "_");
+    case QuantizeMode::kNone:
       break;
   }
-  return absl::StrCat("group", config.unit);
+  return "";
 }
 
 std::string ActivationName(InputActivation activation) {
@@ -142,9 +150,9 @@ std::vector<std::pair<std::string, std::string>> DescribeFields(const QuantizeCo
 std::string KernelName(const QuantizeConfig& config) {
   return absl::StrCat(
       "quantize_", TypeName(config.x_type), "_", TypeName(config.code_type), "_",
-      ActivationName(config.activation),
+      ActivationName(config.activation), config.input_scale ? "scaled_" : "",
       config.hadamard_block > 0 ? absl::StrCat("h", config.hadamard_block, "_") : "",
-      ModeName(config), "_", config.threads);
+      ModeName(config), config.threads);
 }
 
 absl::StatusOr<QuantizeChoice> ChooseQuantize(const QuantizeProblem& problem) {
@@ -158,6 +166,7 @@ absl::StatusOr<QuantizeChoice> ChooseQuantize(const QuantizeProblem& problem) {
   config.code_type = problem.code_type;
   config.mode = problem.mode;
   config.activation = problem.activation;
+  config.input_scale = problem.input_scale;
   config.hadamard_block = problem.hadamard_block;
   config.threads = ThreadsFor(problem, problem.k);
   choice.slice_columns = problem.k;
@@ -166,8 +175,13 @@ absl::StatusOr<QuantizeChoice> ChooseQuantize(const QuantizeProblem& problem) {
     config.unit = UnitOf(problem.group);
     config.threads = std::min(config.threads, std::max(ThreadsFor(problem, step), 128));
     const int64_t fitting = std::max<int64_t>(config.held_columns() / step, 1) * step;
-    const int64_t needed = (problem.k + kMostSlices - 1) / kMostSlices;
-    choice.slice_columns = std::max(fitting, (needed + step - 1) / step * step);
+    choice.slice_columns = std::max(fitting, LeastSlice(problem, step));
+  }
+  if (problem.mode == QuantizeMode::kNone) {
+    // Columns know nothing of each other: short slices share a row among many blocks.
+    config.threads = ThreadsFor(problem, 1);
+    const int64_t step = config.held_columns();  // of whole Hadamard blocks
+    choice.slice_columns = std::min(problem.k, std::max(step, LeastSlice(problem, step)));
   }
   const int64_t shared = SharedBytes(config, choice.slice_columns);
   if (shared > kSharedBytes) {
@@ -176,6 +190,16 @@ absl::StatusOr<QuantizeChoice> ChooseQuantize(const QuantizeProblem& problem) {
   }
   choice.shared_bytes = static_cast<int>(shared);
   return choice;
+}
+
+QuantizeProblem ScaleProblemOf(int64_t k, ElementType x_type) {
+  QuantizeProblem problem;
+  problem.x_type = x_type;
+  problem.code_type = ElementBytes(x_type) == 1 ? ElementType::kFloat32 : x_type;
+  problem.mode = QuantizeMode::kNone;
+  problem.k = k;
+  problem.input_scale = true;
+  return problem;
 }
 
 absl::StatusOr<QuantizeProblem> QuantizeProblemOf(const QuantSpec& spec, int64_t k,

@@ -24,7 +24,8 @@ struct QuantizeConfig {
   ElementType code_type = ElementType::kFloat8E4M3;
   QuantizeMode mode = QuantizeMode::kDynamicToken;
   InputActivation activation = InputActivation::kNone;
-  int hadamard_block = 0;  // columns; 0 = no transform
+  bool input_scale = false;  // a factor for each column, before the transform
+  int hadamard_block = 0;    // columns; 0 = no transform
   int unit = 0;            // columns of one largest magnitude, with groups; divides them
   int threads = 256;
 
@@ -34,11 +35,12 @@ struct QuantizeConfig {
 
 template <typename Visitor>
 void VisitFields(const QuantizeConfig& config, Visitor&& visit) {
-  const auto& [x_type, code_type, mode, activation, hadamard_block, unit, threads] = config;
+  const auto& [x_type, code_type, mode, activation, input_scale, hadamard_block, unit, threads] = config;
   visit("kXType", x_type);
   visit("kCodeType", code_type);
   visit("kMode", mode);
   visit("kActivation", activation);
+  visit("kInputScale", input_scale);
   visit("kHadamardBlock", hadamard_block);
   visit("kUnit", unit);
   visit("kThreads", threads);
@@ -47,7 +49,8 @@ void VisitFields(const QuantizeConfig& config, Visitor&& visit) {
 std::string RenderProgram(const QuantizeConfig& config);
 std::string KernelNameExpression(const QuantizeConfig& config);
 std::vector<std::pair<std::string, std::string>> DescribeFields(const QuantizeConfig& config);
-// "quantize_bf16_e4m3_token_256": x, codes, scales, threads.
+// "quantize_bf16_e4m3_token_256": x, codes, scales, threads. "quantize_bf16_bf16_scaled_64": x is multiplied and
+// not quantized.
 std::string KernelName(const QuantizeConfig& config);
 
 // What is to be quantized.
@@ -58,6 +61,7 @@ struct QuantizeProblem {
   int64_t k = 0;
   int64_t group = 0;  // columns per scale with groups, fewer than k
   InputActivation activation = InputActivation::kNone;
+  bool input_scale = false;
   int hadamard_block = 0;
 };
 
@@ -69,6 +73,9 @@ struct QuantizeChoice {
 };
 
 absl::StatusOr<QuantizeChoice> ChooseQuantize(const QuantizeProblem& problem);
+
+// x of `x_type` times the factors of its columns. It keeps its type; of 8 bits it becomes float32.
+QuantizeProblem ScaleProblemOf(int64_t k, ElementType x_type);
 
 // What `spec` asks for, for x of `x_type`. NO_KERNEL when it asks for nothing that 8-bit codes give.
 absl::StatusOr<QuantizeProblem> QuantizeProblemOf(const QuantSpec& spec, int64_t k,

@@ -117,6 +117,8 @@ Rendered Render(QuantizeMode mode) {
       return {"QuantizeMode", "QuantizeMode::kDynamicToken"};
     case QuantizeMode::kDynamicGroup:
       return {"QuantizeMode", "QuantizeMode::kDynamicGroup"};
+    case QuantizeMode::kNone:
+      return {"QuantizeMode", "QuantizeMode::kNone"};
   }
   return {};
 }

@@ -109,9 +109,9 @@ class FakeDaemon::Admins : public v1::AdminService::Service {
                        grpc::ServerWriter<v1::PrewarmProgress>* writer) override {
     const grpc::Status entered = daemon_->Enter("Prewarm", context, true);
     if (!entered.ok()) return entered;
-    v1::PrewarmProgress progress;
-    progress.set_total(1);
+    v1::PrewarmProgress progress;  // the plan comes first, without a total
     progress.add_layers();
+    progress.set_named_layers(1);
     writer->Write(progress);
     progress.Clear();
     progress.set_done(1);

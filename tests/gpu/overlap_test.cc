@@ -86,7 +86,7 @@ class OverlapTest : public GemmTest {
     GEMMD_ASSIGN_OR_RETURN(GemmArgs args, MakeGemmArgs(*part.layer, call));
     if (const QuantizeKernel* quantizer = part.layer->QuantizerFor(args.x_type)) {
       const QuantizedGemm both =
-          QuantizeInFront(*quantizer, args, part.layer->activation_scale(), workspace);
+          QuantizeInFront(*quantizer, args, part.layer->tensors_of_x(), workspace);
       GEMMD_RETURN_IF_ERROR(LaunchQuantize(gpu().driver, *quantizer, both.quantize, stream));
       GEMMD_RETURN_IF_ERROR(border());
       args = both.gemm;

@@ -30,6 +30,7 @@ class KernelAdminTest : public DaemonTest {
     layer->set_experts(4);
     layer->set_n(64);
     layer->set_k(64);
+    layer->set_has_input_scale(true);
     return request;
   }
   grpc::Status Prewarm(const std::string& token, const v1::PrewarmRequest& request,
@@ -55,6 +56,7 @@ TEST_F(KernelAdminTest, PrewarmStreamsItsLayersThenEveryKernel) {
   ASSERT_TRUE(status.ok()) << status.error_message();
   ASSERT_GT(messages.size(), 1u);
   EXPECT_EQ(messages[0].layers_size(), 1);
+  EXPECT_TRUE(messages[0].layers(0).has_input_scale());
   EXPECT_EQ(messages[0].layers(0).spec().weight().bits(), 8u);
   EXPECT_EQ(messages[0].architectures(0), "sm_80");
   for (size_t i = 1; i < messages.size(); ++i) {

@@ -107,7 +107,7 @@ absl::StatusOr<BenchLayer::QuantizedPoint> BenchLayer::MakeQuantized(Inputs& inp
   call.y = View(y, format_.y, m, n());
   GEMMD_RETURN_IF_ERROR(ValidateCall(call));
   const cuda::DriverTable& driver = layer_->gpu().driver;
-  QuantizedDense launch{quantizer, nullptr, {}, layer_->activation_scale(), 0, m};
+  QuantizedDense launch{quantizer, nullptr, {}, layer_->tensors_of_x(), 0, m};
   GEMMD_ASSIGN_OR_RETURN(launch.args, MakeGemmArgs(*layer_, call));
   GEMMD_ASSIGN_OR_RETURN(
       cuda::DeviceBuffer buffer,
@@ -115,7 +115,7 @@ absl::StatusOr<BenchLayer::QuantizedPoint> BenchLayer::MakeQuantized(Inputs& inp
   const auto workspace = std::make_shared<const cuda::DeviceBuffer>(std::move(buffer));
   launch.workspace = workspace->address();
   const DenseRequest request = DenseRequestOf(
-      QuantizeInFront(*quantizer, launch.args, launch.static_scale, launch.workspace).gemm, false);
+      QuantizeInFront(*quantizer, launch.args, launch.tensors, launch.workspace).gemm, false);
   const std::shared_ptr<const LayerPlan> plan = layer_->plan();
   launch.gemm = &plan->DenseKernelFor(request);
   const CallReport report = ReportOf(*launch.gemm, format_.spec, format_.spec.activation, "");

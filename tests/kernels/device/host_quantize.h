@@ -12,12 +12,14 @@
 namespace gemmd::testing {
 
 template <ElementType kX, ElementType kCode, QuantizeMode kQuantizeMode, int kUnitColumns = 128,
-          InputActivation kInput = InputActivation::kNone, int kBlock = 0, int kThreadCount = 64>
+          InputActivation kInput = InputActivation::kNone, int kBlock = 0, int kThreadCount = 64,
+          bool kHasFactors = false>
 struct HostQuantizeConfig {
   static constexpr ElementType kXType = kX;
   static constexpr ElementType kCodeType = kCode;
   static constexpr QuantizeMode kMode = kQuantizeMode;
   static constexpr InputActivation kActivation = kInput;
+  static constexpr bool kInputScale = kHasFactors;
   static constexpr int kHadamardBlock = kBlock;
   static constexpr int kUnit = kUnitColumns;
   static constexpr int kThreads = kThreadCount;
@@ -39,7 +41,9 @@ class HostQuantize {
   using Tile = device::QuantizeTile<Config>;
   using Hadamard = device::HadamardTransform<Config>;
   using Input = device::QuantizeInput<Config>;
+  using Factors = device::QuantizeFactors<Config>;
   using Store = device::QuantizeStore<Config>;
+  using WideStore = device::QuantizeWideStore<Config>;
   using Units = device::GroupUnits<Config>;
   static constexpr int kWidth = Tile::kWidth;
   struct Piece {
@@ -60,6 +64,9 @@ class HostQuantize {
         const int32_t column = tile_.first + Tile::Column(static_cast<int>(c), thread);
         Input::Widen(args_, Input::Fetch(args_, tile_.row, column, is_aligned),
                      chunks[c][thread].values);
+        if constexpr (Config::kInputScale) {
+          Factors::Multiply(args_, column, chunks[c][thread].values);
+        }
       }
       if constexpr (Config::kHadamardBlock > 0) Transform(chunks[c]);
       Measure(static_cast<int>(c), chunks[c]);
@@ -96,14 +103,21 @@ class HostQuantize {
     for (int thread = 0; thread < Config::kThreads; ++thread) {
       const int32_t column = Tile::Column(c, thread);
       if (column >= tile_.columns) continue;
-      const int32_t group_column = Store::GroupColumn(args_, column);
-      float largest = row_;
-      if constexpr (Config::kMode == QuantizeMode::kDynamicGroup) {
-        largest = Units::Largest(table_.data(), group_column, args_.group, tile_.columns);
+      if constexpr (Config::kMode == QuantizeMode::kNone) {
+        WideStore::Piece(args_, tile_, column, chunk[thread].values);
+      } else {
+        StoreCodes(column, chunk[thread]);
       }
-      Store::Piece(args_, tile_, column, group_column, Store::Scale(args_, largest),
-                   chunk[thread].values);
     }
+  }
+
+  void StoreCodes(int32_t column, const Piece& piece) {
+    const int32_t group_column = Store::GroupColumn(args_, column);
+    float largest = row_;
+    if constexpr (Config::kMode == QuantizeMode::kDynamicGroup) {
+      largest = Units::Largest(table_.data(), group_column, args_.group, tile_.columns);
+    }
+    Store::Piece(args_, tile_, column, group_column, Store::Scale(args_, largest), piece.values);
   }
 
   const QuantizeArgs& args_;

@@ -225,6 +225,33 @@ TEST(HostQuantizeTest, EveryPairOfBFloat16ValuesRoundsAsTheReference) {
   }
 }
 
+// ---- input scales ----
+
+template <ElementType kX, ElementType kCode, QuantizeMode kMode>
+void ExpectScaled(const std::vector<Case>& cases) {
+  Random random(19);
+  for (const Case& c : cases) {
+    std::vector<float> factors;
+    for (int64_t k = 0; k < c.k; ++k) factors.push_back(static_cast<float>(Uniform(random, -3, 3)));
+    const HostMatrix x = RowsOfEveryKind(FormatOf(kX), c.m, c.k, c.gap, random);
+    Quantizer<HostQuantizeConfig<kX, kCode, kMode, 128, InputActivation::kNone, 0, 64, true>> quantizer(c);
+    quantizer.args().input_scale = factors.data();
+    quantizer.Run(x);
+    for (int64_t row = 0; row < c.m; ++row) {
+      std::vector<float> h = FloatRow(x, row);
+      for (size_t k = 0; k < h.size(); ++k) h[k] *= factors[k];
+      ASSERT_NO_FATAL_FAILURE(quantizer.ExpectRow(row, h)) << "k " << c.k;
+    }
+  }
+}
+
+TEST(HostQuantizeTest, ProductsWithTheFactorsOfTheColumnsAreWhatIsQuantized) {
+  ExpectScaled<kBf16, kE4M3, kStatic>(kRows);
+  ExpectScaled<kF16, kI8, kToken>(kRows);
+  ExpectScaled<kF32, kE5M2, kToken>(kRows);
+  ExpectScaled<kBf16, kE4M3, kGroup>({{.m = 7, .k = 1000, .group = 384, .slice = 384, .shift = 1}});
+}
+
 // ---- activation functions ----
 
 template <InputActivation kInput, ElementType kX>

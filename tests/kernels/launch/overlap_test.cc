@@ -52,6 +52,20 @@ std::vector<QuantSpec> Specs() {
   return {wide, blocks};
 }
 
+TEST(OverlapTest, WhatMultipliesXIsLaunchedSoWhereGpusKnowSuchLaunches) {
+  for (const auto& [architecture, overlaps] : std::vector<std::pair<std::string, bool>>{
+           {"sm_80", false}, {"sm_89", false}, {"sm_90a", true}, {"sm_100a", true}, {"sm_120a", true}}) {
+    const auto programs =
+        ProgramsOf(Specs()[0], {1, 4096, 4096}, architecture, LayerTraits{.has_input_scale = true});
+    ASSERT_TRUE(programs.ok()) << programs.status();
+    ASSERT_EQ(programs->scale.size(), 6u);
+    for (const QuantizeProgram& program : programs->scale) {
+      EXPECT_TRUE(Waits(program.source));
+      EXPECT_EQ(program.launch.overlaps_previous, overlaps) << architecture;
+    }
+  }
+}
+
 TEST(OverlapTest, OnlyKernelsThatWaitAreLaunchedSo) {
   int overlapping = 0;
   for (const std::string architecture : {"sm_80", "sm_90a"}) {
@@ -140,7 +154,7 @@ TEST_F(OverlapLaunchTest, HoldsForEveryLaunchOfARequest) {
   quantizer.overlaps_previous = true;
   launches_.clear();
   const GemmKernel generic = Gemm(false);
-  const QuantizedDense both{&quantizer, &generic, Args(20), nullptr, 0x10000, 10};
+  const QuantizedDense both{&quantizer, &generic, Args(20), {}, 0x10000, 10};
   EXPECT_TRUE(LaunchQuantizedDense(fake_.table(), both, nullptr).ok());
   EXPECT_EQ(launches_, (std::vector<bool>{true, false, true, false}))
       << "a kernel that does not wait comes after the end of what is in front";

@@ -73,7 +73,7 @@ TEST(QuantizeWorkspaceTest, RowsAtATimeFitTheBudget) {
 TEST(QuantizeInFrontTest, TheGemmReadsWhatTheQuantizerWrites) {
   QuantizeKernel kernel = Kernel(QuantizeMode::kDynamicGroup, 300, 128);
   kernel.code_type = ElementType::kFloat8E5M2;
-  const QuantizedGemm group = QuantizeInFront(kernel, Args(5, 333), nullptr, 0x10000);
+  const QuantizedGemm group = QuantizeInFront(kernel, Args(5, 333), {}, 0x10000);
   EXPECT_EQ(group.quantize.x, Args(5, 333).x);
   EXPECT_EQ(group.quantize.x_row_stride, 333);
   EXPECT_EQ(group.quantize.m, 5);
@@ -86,14 +86,14 @@ TEST(QuantizeInFrontTest, TheGemmReadsWhatTheQuantizerWrites) {
   EXPECT_EQ(group.gemm.row_scale, nullptr);
   EXPECT_EQ(group.gemm.split_activations, 1);
   kernel = Kernel(QuantizeMode::kDynamicToken, 300);
-  const QuantizedGemm token = QuantizeInFront(kernel, Args(5, 300), nullptr, 0x10000);
+  const QuantizedGemm token = QuantizeInFront(kernel, Args(5, 300), {}, 0x10000);
   EXPECT_EQ(token.gemm.row_scale, token.quantize.scales);
   EXPECT_EQ(token.gemm.row_scale_stride, 1);
   EXPECT_EQ(token.gemm.group_scale, nullptr);
   EXPECT_EQ(token.gemm.split_activations, 0);
   const float scale = 0.5f;
   kernel = Kernel(QuantizeMode::kStaticTensor, 300);
-  const QuantizedGemm fixed = QuantizeInFront(kernel, Args(5, 300), &scale, 0x10000);
+  const QuantizedGemm fixed = QuantizeInFront(kernel, Args(5, 300), {&scale}, 0x10000);
   EXPECT_EQ(fixed.quantize.static_scale, &scale);
   EXPECT_EQ(fixed.gemm.weights.activation_scale, &scale);
   EXPECT_EQ(fixed.gemm.row_scale, nullptr);

@@ -36,6 +36,7 @@ TEST(QuantizeConfigTest, RendersEveryField) {
                               .code_type = ElementType::kInt8,
                               .mode = QuantizeMode::kDynamicGroup,
                               .activation = InputActivation::kSiluAndMul,
+                              .input_scale = true,
                               .hadamard_block = 64,
                               .unit = 128,
                               .threads = 512};
@@ -46,11 +47,12 @@ TEST(QuantizeConfigTest, RendersEveryField) {
             "  static constexpr ElementType kCodeType = ElementType::kInt8;\n"
             "  static constexpr QuantizeMode kMode = QuantizeMode::kDynamicGroup;\n"
             "  static constexpr InputActivation kActivation = InputActivation::kSiluAndMul;\n"
+            "  static constexpr bool kInputScale = true;\n"
             "  static constexpr int kHadamardBlock = 64;\n"
             "  static constexpr int kUnit = 128;\n"
             "  static constexpr int kThreads = 512;\n"
             "};\n}  // namespace gemmd::device\n");
-  EXPECT_EQ(KernelName(config), "quantize_f16_int8_silu_h64_group128_512");
+  EXPECT_EQ(KernelName(config), "quantize_f16_int8_silu_scaled_h64_group128_512");
 }
 
 TEST(QuantizeConfigTest, ProblemIsWhatTheSpecAsksFor) {
@@ -118,6 +120,22 @@ TEST(QuantizeConfigTest, SlicesOfRowsCutNoGroupAndNoHadamardBlock) {
   }
 }
 
+TEST(QuantizeConfigTest, XThatIsOnlyMultipliedKeepsItsTypeAndComesInShortSlices) {
+  const auto wide = ChooseQuantize(ScaleProblemOf(8192, ElementType::kBFloat16));
+  ASSERT_TRUE(wide.ok()) << wide.status();
+  EXPECT_EQ(KernelName(wide->config), "quantize_bf16_bf16_scaled_64");
+  EXPECT_EQ(wide->slice_columns, 2048);
+  EXPECT_EQ(wide->shared_bytes, 0);
+  const auto narrow = ChooseQuantize(ScaleProblemOf(100, ElementType::kInt8));
+  ASSERT_TRUE(narrow.ok()) << narrow.status();
+  EXPECT_EQ(KernelName(narrow->config), "quantize_int8_f32_scaled_64");
+  EXPECT_EQ(narrow->slice_columns, 100);
+  const auto longest = ChooseQuantize(ScaleProblemOf(int64_t{1} << 30, ElementType::kFloat32));
+  ASSERT_TRUE(longest.ok()) << longest.status();
+  EXPECT_LE(((int64_t{1} << 30) + longest->slice_columns - 1) / longest->slice_columns, 65535);
+  EXPECT_EQ(longest->slice_columns % 2048, 0);
+}
+
 TEST(QuantizeConfigTest, RefusesWhatTheKernelCannotDo) {
   EXPECT_THAT(WhyNot({.k = 0}), HasSubstr("K = 0"));
   EXPECT_THAT(WhyNot({.k = (int64_t{1} << 30) + 1}), HasSubstr("K = "));
@@ -181,6 +199,30 @@ TEST_F(QuantizeCompileTest, KernelsOfEveryTypeAndModeCompileWithoutSpills) {
                         .group = mode == QuantizeMode::kDynamicGroup ? 128 : 0},
                        architecture);
         ++index;
+      }
+    }
+  }
+}
+
+TEST_F(QuantizeCompileTest, KernelsThatMultiplyCompileWithoutSpills) {
+  for (const ElementType x_type : {ElementType::kBFloat16, ElementType::kFloat16, ElementType::kFloat32,
+                                   ElementType::kFloat8E4M3, ElementType::kFloat8E5M2, ElementType::kInt8}) {
+    ExpectCompiles(ScaleProblemOf(8192, x_type), "sm_90a");
+  }
+  for (const char* architecture : {"sm_75", "sm_80", "sm_100a", "sm_120a"}) {
+    ExpectCompiles(ScaleProblemOf(8192, ElementType::kBFloat16), architecture);
+    ExpectCompiles(ScaleProblemOf(8192, ElementType::kFloat16), architecture);
+  }
+  for (const ElementType x_type : {ElementType::kBFloat16, ElementType::kFloat32}) {
+    for (const QuantizeMode mode : {QuantizeMode::kStaticTensor, QuantizeMode::kDynamicToken,
+                                    QuantizeMode::kDynamicGroup}) {
+      for (const int64_t k : {8192, 32768}) {
+        ExpectCompiles({.x_type = x_type,
+                        .mode = mode,
+                        .k = k,
+                        .group = mode == QuantizeMode::kDynamicGroup ? 128 : 0,
+                        .input_scale = true},
+                       "sm_90a");
       }
     }
   }

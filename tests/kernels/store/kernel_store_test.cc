@@ -112,6 +112,35 @@ TEST_F(KernelStoreTest, LoadingAPrewarmedLayerCompilesNothing) {
   EXPECT_EQ(store->stats().compilations, compiled);
 }
 
+// Of a layer whose x is multiplied, also those that do it.
+TEST_F(KernelStoreTest, LoadingAPrewarmedLayerWithAnInputScaleCompilesNothing) {
+  PrewarmLayer layer = SmallLayer();
+  layer.spec.scale_block_k = 128;
+  layer.shape = {1, 512, 512};
+  cuda::FakeDriver fake{{cuda::FakeGpu{.cc_major = 9}}};
+  const auto store = Open();
+  Prewarm(*store, {layer}, {"sm_90a"});
+  const uint64_t without = store->stats().compilations;
+  layer.has_input_scale = true;
+  Prewarm(*store, {layer}, {"sm_90a"});
+  const uint64_t compiled = store->stats().compilations;
+  EXPECT_EQ(compiled, without + 6) << "one kernel for each type of x";
+  const auto context = *cuda::PrimaryContext::Retain(fake.table(), 0);
+  const cuda::ScopedContext scope(context);
+  GpuKernels kernels(fake.table(), WithoutTester(context.get(), *store));
+  for (const bool declares_activations : {false, true}) {
+    const auto loaded =
+        kernels.PlanLayer(layer.spec, layer.shape, "", absl::InfiniteFuture(),
+                          {.has_input_scale = true, .declares_activations = declares_activations});
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    const std::shared_ptr<const LayerPlan> plan = (*loaded)->plan();
+    EXPECT_NE(plan->ScalerFor(ElementType::kBFloat16), nullptr);
+    EXPECT_EQ(plan->ScalerFor(ElementType::kInt8) == nullptr, declares_activations);
+    EXPECT_EQ(plan->QuantizerFor(ElementType::kBFloat16), nullptr);
+  }
+  EXPECT_EQ(store->stats().compilations, compiled);
+}
+
 // Which of its weights cannot be packed is known only when a layer is loaded.
 TEST_F(KernelStoreTest, LoadingAPrewarmedLayerThatIsNotPackedCompilesNothing) {
   PrewarmLayer layer = SmallLayer();

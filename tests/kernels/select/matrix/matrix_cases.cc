@@ -180,6 +180,27 @@ void AddKernelsAround(Cases& cases) {
   }
 }
 
+// What multiplies x by an input scale, with and without quantization behind it.
+void AddKernelsThatMultiply(Cases& cases) {
+  std::vector<QuantSpec> specs;
+  for (const NumberFormat& weight : {kFloat8E4M3, IntegerFormat(8)}) {
+    for (const QuantSpec& spec : WithActivations(SpecOf(weight, kFloat32, 0))) specs.push_back(spec);
+    QuantSpec fixed = specs.back();
+    fixed.activation_scale = ActivationScaleKind::kStaticTensor;
+    specs.push_back(fixed);
+  }
+  for (const std::string& architecture : kArchitectures) {
+    for (const QuantSpec& spec : specs) {
+      const auto programs = ProgramsOf(spec, {.experts = 1, .n = 8192, .k = 8192}, architecture,
+                                       LayerTraits{.has_input_scale = true});
+      if (!programs.ok()) continue;
+      for (const auto* kernels : {&programs->quantize, &programs->scale}) {
+        for (const QuantizeProgram& program : *kernels) cases.Add(Family::kAround, program.source);
+      }
+    }
+  }
+}
+
 // The same order everywhere, in which any run of cases is a fair sample: by digest.
 void Mix(std::vector<MatrixCase>& cases) {
   std::vector<std::pair<std::string, size_t>> order;
@@ -214,6 +235,7 @@ std::vector<MatrixCase> WholeMatrix() {
   AddGenericFamily(cases);
   AddSpecialisedFamily(cases);
   AddKernelsAround(cases);
+  AddKernelsThatMultiply(cases);
   std::vector<MatrixCase> all = cases.Take();
   Mix(all);
   return all;

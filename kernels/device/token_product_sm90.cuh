@@ -2,7 +2,7 @@
 //         rows share their scales: x is wgmma's first operand, so that a thread's sums belong to two
 //         tokens and need two factors a slab. Both operands come from shared memory.
 //           sum += scale * sum of a slab, in float32, while the next slab is multiplied; with two blocks of
-//           tokens while the other warpgroup multiplies.
+//           tokens while the other warpgroup multiplies, and then of two slabs where no scale changes.
 // Shapes  A warpgroup has kBlocks times 64 tokens by kRows rows of w: from 128 tokens on the tokens are
 //         dealt out, else the rows. sum[block]: fragment D of ptx::WgmmaM64K32 with tokens for rows.
 // Sync    The whole warpgroup. Stages are given back once nothing reads them; the last one of a
@@ -68,26 +68,62 @@ struct TokenProductSm90 {
  private:
   using Partial = typename Step::Partial;
 
+  // Sums that have the same factors are promoted every two slabs.
+  static constexpr bool kPairsSlabs = !Config::kHasXScales && !Config::kSharesScales;
+
   __device__ void MultiplyInTurn(Ring& ring, int32_t slabs, const Place& place) {
-    Partial partial[kSums];
-    for (;; ring.Advance()) {
-      ring.WaitFull(/*x_by_ordinary_copies=*/false);
-      GEMMD_UNROLL
-      for (int block = 0; block < Mine::kBlocks; ++block) {
-        Start(ring, place, block, partial);
-        const Factors factors = Factors::Of(ring, place, block);
-        ptx::WgmmaWait<0>();
-        Add(factors, partial, sum[block]);
+    if constexpr (kPairsSlabs) {
+      for (; slabs > 1; ring.Advance()) {
+        MultiplyPair(ring, place);
+        slabs -= 2;
+        if (slabs == 0) return;
+        ring.ArriveEmpty(place.thread % 32, place.first_rank);
       }
-      if (--slabs == 0) return;
-      ring.ArriveEmpty(place.thread % 32, place.first_rank);
+      MultiplySlab(ring, place);
+    } else {
+      for (;; ring.Advance()) {
+        MultiplySlab(ring, place);
+        if (--slabs == 0) return;
+        ring.ArriveEmpty(place.thread % 32, place.first_rank);
+      }
     }
+  }
+
+  __device__ void MultiplySlab(const Ring& ring, const Place& place) {
+    Partial partial[kSums];
+    ring.WaitFull(/*x_by_ordinary_copies=*/false);
+    GEMMD_UNROLL
+    for (int block = 0; block < Mine::kBlocks; ++block) {
+      Start(ring, place, block, 0, partial);
+      const Factors factors = Factors::Of(ring, place, block);
+      ptx::WgmmaWait<0>();
+      Add(factors, partial, sum[block]);
+    }
+  }
+
+  // The slabs of `ring` and of the stage behind it, where it is left; the first one is given back.
+  __device__ void MultiplyPair(Ring& ring, const Place& place) {
+    Partial partial[kSums];
+    const Ring first = ring;
+    ring.Advance();
+    first.WaitFull(/*x_by_ordinary_copies=*/false);
+    Start(first, place, 0, 0, partial);
+    ring.WaitFull(/*x_by_ordinary_copies=*/false);
+    Start(ring, place, 0, 1, partial);
+    ptx::WgmmaWait<0>();
+    Add(Factors(), partial, sum[0]);
+    Start(first, place, 1, 0, partial);
+    Start(ring, place, 1, 1, partial);
+    ptx::WgmmaWait<1>();
+    first.ArriveEmpty(place.thread % 32, place.first_rank);
+    ptx::WgmmaWait<0>();
+    Add(Factors(), partial, sum[1]);
   }
 
   __device__ void MultiplyAhead(Ring& ring, int32_t slabs, const Place& place) {
     Partial partial[2][kSums];
     ring.WaitFull(/*x_by_ordinary_copies=*/false);
-    Start(ring, place, 0, partial[0]);
+    Start(ring, place, 0, 0, partial[0]);
     for (; slabs > 2; slabs -= 2) {
       StartNextAndAdd(ring, place, partial[1], partial[0]);
       StartNextAndAdd(ring, place, partial[0], partial[1]);
@@ -127,7 +163,7 @@ struct TokenProductSm90 {
     const Ring before = ring;
     ring.Advance();
     ring.WaitFull(/*x_by_ordinary_copies=*/false);
-    Start(ring, place, 0, next);
+    Start(ring, place, 0, 0, next);
     const Factors factors = Factors::Of(before, place, 0);
     ptx::WgmmaWait<1>();
     before.ArriveEmpty(place.thread % 32, place.first_rank);
@@ -150,7 +186,7 @@ struct TokenProductSm90 {
   }
 
   __device__ static void Start(const Ring& ring, const Place& place, int block,
-                               Partial (&d)[kSums]) {
+                               int accumulate, Partial (&d)[kSums]) {
     const int first_token = Mine::FirstToken(place.group) + block * Mine::kBlockTokens;
     const uint64_t x = ptx::SwizzledTileDescriptor(ring.activations() +
                                                    first_token * PackedLayout::kSlabRowBytes);
@@ -162,7 +198,8 @@ struct TokenProductSm90 {
     GEMMD_UNROLL
     for (int s = 0; s < PackedLayout::kStepsPerSlab; ++s) {
       Step::template MultiplyTokens<Mine::kRows>(x + s * ptx::kDescriptorStep,
-                                                 w + s * ptx::kDescriptorStep, s == 0 ? 0 : 1, d);
+                                                 w + s * ptx::kDescriptorStep,
+                                                 s == 0 ? accumulate : 1, d);
     }
     ptx::WgmmaCommit();
   }

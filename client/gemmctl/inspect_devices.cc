@@ -33,25 +33,14 @@ std::string UseOfWideX(const StandardTensor& tensor) {
                      : absl::StrCat("x of 16 and 32 bits is used as it is: ", why);
 }
 
-// A GPU multiplies x of dense layers. Of experts it takes an input scale only where it goes into the weights'
-// scales.
-absl::Status FitsGpus(const StandardTensor& tensor, const absl::Status& folds) {
-  return tensor.shape.experts > 1 ? folds : absl::OkStatus();
-}
-
 void AddType(ElementType type, std::vector<std::string>& types) {
   const std::string name = ElementTypeName(type);
   if (std::find(types.begin(), types.end(), name) == types.end()) types.push_back(name);
 }
 
 DeviceSupport OnArchitecture(const QuantSpec& spec, const LayerShape& shape,
-                             const LayerTraits& traits, const absl::Status& fits,
-                             const std::string& architecture) {
+                             const LayerTraits& traits, const std::string& architecture) {
   DeviceSupport support{.device = architecture};
-  if (!fits.ok()) {
-    support.why = std::string(fits.message());
-    return support;
-  }
   const absl::StatusOr<LayerPrograms> programs = ProgramsOf(spec, shape, architecture, traits);
   if (!programs.ok()) {
     support.why = std::string(programs.status().message());
@@ -90,13 +79,11 @@ std::vector<DeviceSupport> DevicesFor(const StandardTensor& tensor) {
                                          .kernels = KernelFamily::kReference,
                                          .activations = TypesOfX(tensor.shape),
                                          .why = UseOfWideX(tensor)}};
-  const absl::Status folds =
-      tensor.has_input_scale ? FoldInputScale(tensor).status() : absl::OkStatus();
-  const absl::Status fits = FitsGpus(tensor, folds);
-  const LayerTraits traits{.has_input_scale = !folds.ok(),
-                           .declares_activations = WantedActivation(tensor).present()};
+  const LayerTraits traits{
+      .has_input_scale = tensor.has_input_scale && !FoldInputScale(tensor).ok(),
+      .declares_activations = WantedActivation(tensor).present()};
   for (const char* architecture : kArchitectures) {
-    devices.push_back(OnArchitecture(tensor.spec, tensor.shape, traits, fits, architecture));
+    devices.push_back(OnArchitecture(tensor.spec, tensor.shape, traits, architecture));
   }
   return devices;
 }

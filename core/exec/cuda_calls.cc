@@ -82,6 +82,21 @@ absl::Status SetRouter(const MoeCall& call, int64_t first_token, MoeLaunch& laun
   return absl::OkStatus();
 }
 
+MoeInputScale InputScaleOf(const CudaLayer& layer, ElementType x_type) {
+  return {layer.ScalerFor(x_type), layer.tensors_of_x().input_scale, layer.shares_input_scale()};
+}
+
+// Tokens are multiplied before they spread over experts where these agree.
+void SetScaledColumns(const CudaLayer& gate_up, const CudaLayer& down, MoeShape& shape) {
+  if (gate_up.ScalerFor(shape.hidden_type) != nullptr) {
+    const bool by_token = gate_up.shares_input_scale() && shape.top_k > 1;
+    (by_token ? shape.scaled_token_columns : shape.scaled_slot_columns) = gate_up.shape().k;
+  }
+  if (down.ScalerFor(shape.hidden_type) != nullptr) {
+    shape.scaled_slot_columns = std::max(shape.scaled_slot_columns, shape.hidden_columns);
+  }
+}
+
 void SetActivation(const CudaLayer& gate_up, const MoeCall& call, MoeActivateArgs& activation) {
   activation.activation = ActivationOf(call.activation);
   activation.interleaved = gate_up.gate_up_interleaved();
@@ -112,7 +127,8 @@ absl::StatusOr<GemmArgs> MakeGemmArgs(const CudaLayer& layer, const GemmCall& ca
   return args;
 }
 
-absl::StatusOr<MoeShape> MakeMoeShape(const MoeCall& call) {
+absl::StatusOr<MoeShape> MakeMoeShape(const CudaLayer& gate_up, const CudaLayer& down,
+                                      const MoeCall& call) {
   MoeShape shape;
   shape.tokens = call.x.rows;
   shape.top_k = TopKOf(call);
@@ -122,6 +138,7 @@ absl::StatusOr<MoeShape> MakeMoeShape(const MoeCall& call) {
   shape.out_columns = call.down->shape().n;
   GEMMD_ASSIGN_OR_RETURN(shape.hidden_type, ElementTypeOf(call.x.type, call.x.is_signed_int));
   shape.routes = call.router_logits.has_value();
+  SetScaledColumns(gate_up, down, shape);
   return shape;
 }
 
@@ -129,7 +146,7 @@ absl::StatusOr<MoeLaunch> MakeMoeLaunch(const CudaLayer& gate_up, const CudaLaye
                                         const MoeCall& call, int64_t first_token, int64_t tokens,
                                         uintptr_t workspace) {
   MoeLaunch launch{};
-  GEMMD_ASSIGN_OR_RETURN(launch.shape, MakeMoeShape(call));
+  GEMMD_ASSIGN_OR_RETURN(launch.shape, MakeMoeShape(gate_up, down, call));
   launch.shape.tokens = tokens;
   const int64_t slots = tokens * launch.shape.top_k;
   launch.kernels = gate_up.moe_kernels();
@@ -137,6 +154,8 @@ absl::StatusOr<MoeLaunch> MakeMoeLaunch(const CudaLayer& gate_up, const CudaLaye
   launch.down_kernel = &down.indexed().KernelFor(slots);
   launch.gate_up = gate_up.weights();
   launch.down = down.weights();
+  launch.gate_up_scale = InputScaleOf(gate_up, launch.shape.hidden_type);
+  launch.down_scale = InputScaleOf(down, launch.shape.hidden_type);
   launch.x = Pointer<const void>(RowAddress(call.x, first_token));
   launch.y = Pointer<void>(RowAddress(call.y, first_token));
   launch.x_row_stride = call.x.row_stride;

@@ -17,7 +17,8 @@ namespace gemmd {
 absl::StatusOr<GemmArgs> MakeGemmArgs(const CudaLayer& layer, const GemmCall& call);
 
 // Extents of the whole request; `tokens` may be lowered to run it in chunks.
-absl::StatusOr<MoeShape> MakeMoeShape(const MoeCall& call);
+absl::StatusOr<MoeShape> MakeMoeShape(const CudaLayer& gate_up, const CudaLayer& down,
+                                      const MoeCall& call);
 
 // The launch of `tokens` tokens from `first_token` on.
 absl::StatusOr<MoeLaunch> MakeMoeLaunch(const CudaLayer& gate_up, const CudaLayer& down,

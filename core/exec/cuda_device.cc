@@ -70,18 +70,10 @@ DeviceDescription Describe(const cuda::DeviceInfo& info) {
 }
 
 // Factors in the weights' scales cost nothing at run time.
-absl::Status FoldWherePossible(StandardTensor& tensor) {
-  if (!tensor.has_input_scale) return absl::OkStatus();
+void FoldWherePossible(StandardTensor& tensor) {
+  if (!tensor.has_input_scale) return;
   absl::StatusOr<StandardTensor> folded = FoldInputScale(tensor);
-  if (folded.ok()) {
-    tensor = *std::move(folded);
-  } else if (tensor.shape.experts > 1) {
-    return Error(absl::StatusCode::kUnimplemented, "NO_KERNEL",
-                 absl::StrCat("the kernels of this device do not multiply x of mixtures of experts by an input "
-                              "scale, and ",
-                              folded.status().message(), "; the CPU device computes it"));
-  }
-  return absl::OkStatus();
+  if (folded.ok()) tensor = *std::move(folded);
 }
 
 LayerTraits TraitsOf(const StandardTensor& tensor) {
@@ -108,7 +100,7 @@ class CudaDevice : public Device {
   }
 
   absl::StatusOr<std::shared_ptr<DeviceLayer>> LoadLayer(StandardTensor tensor) override {
-    GEMMD_RETURN_IF_ERROR(FoldWherePossible(tensor));
+    FoldWherePossible(tensor);
     return WithContext([&]() -> absl::StatusOr<std::shared_ptr<DeviceLayer>> {
       if (tensor.scale_columns > std::numeric_limits<int32_t>::max()) {
         return Error(absl::StatusCode::kUnimplemented, "NO_KERNEL",
@@ -300,7 +292,7 @@ class CudaDevice : public Device {
   // Chunks of tokens one after the other in the same workspace.
   absl::Status LaunchChunks(CudaStream& queue, const CudaLayer& gate_up, const CudaLayer& down,
                             const MoeCall& call) {
-    GEMMD_ASSIGN_OR_RETURN(MoeShape shape, MakeMoeShape(call));
+    GEMMD_ASSIGN_OR_RETURN(MoeShape shape, MakeMoeShape(gate_up, down, call));
     const int64_t step = MoeTokensAtATime(shape, moe_workspace_bytes_);
     shape.tokens = step;
     GEMMD_ASSIGN_OR_RETURN(const uintptr_t workspace,

@@ -12,6 +12,23 @@ namespace {
 constexpr uint64_t kPartAlignment = 256;
 constexpr int64_t kSliceBytes = int64_t{16} << 20;  // of codes that are packed at a time
 
+// Whether every expert has the factors of the first.
+bool SharesInputScale(const StandardTensor& tensor) {
+  const auto row = static_cast<size_t>(tensor.shape.k) * sizeof(float);
+  const absl::Span<const std::byte> all = tensor.input_scale;
+  for (size_t at = row; at < all.size(); at += row) {
+    if (all.subspan(at, row) != all.subspan(0, row)) return false;
+  }
+  return true;
+}
+
+// One row of factors for each expert, or for all.
+absl::Span<const std::byte> InputScaleToUpload(const StandardTensor& tensor) {
+  const absl::Span<const std::byte> all = tensor.input_scale;
+  if (!SharesInputScale(tensor)) return all;
+  return all.subspan(0, static_cast<size_t>(tensor.shape.k) * sizeof(float));
+}
+
 // Where each tensor lies in the layer's allocation.
 class Parts {
  public:
@@ -30,7 +47,7 @@ class Parts {
                Place(tensor.bias),
                Place(tensor.activation_scale),
                Place(packed.channel_factor),
-               Place(tensor.input_scale)},
+               Place(InputScaleToUpload(tensor))},
         units_offset_(end_),
         units_bytes_(units_bytes) {}
 
@@ -190,7 +207,8 @@ CudaLayer::CudaLayer(std::shared_ptr<CudaGpu> gpu, const StandardTensor& tensor,
       moe_kernels_(kernels.moe),
       memory_(std::move(memory)),
       weights_(MakeWeightArgs(spec_, shape_, tensor.scale_columns, addresses)),
-      tensors_of_x_(tensors_of_x) {
+      tensors_of_x_(tensors_of_x),
+      shares_input_scale_(SharesInputScale(tensor)) {
   gpu_->weights_bytes += memory_->size();
 }
 

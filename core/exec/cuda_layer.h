@@ -86,6 +86,8 @@ class CudaLayer : public DeviceLayer {
     const QuantizeKernel* const quantizer = has_encoding_ ? nullptr : first_plan_->QuantizerFor(x_type);
     return quantizer != nullptr ? quantizer : first_plan_->ScalerFor(x_type);
   }
+  // What only multiplies x, also of mixtures of experts.
+  const QuantizeKernel* ScalerFor(ElementType x_type) const { return first_plan_->ScalerFor(x_type); }
   std::string why_not_quantized() const {
     return has_encoding_ ? "the layer wants them encoded in its own way"
                          : first_plan_->why_not_quantized;
@@ -93,8 +95,9 @@ class CudaLayer : public DeviceLayer {
   const WeightArgs& weights() const { return weights_; }
   // x that is quantized with the layer's static scale has a zero point, which no kernel takes off.
   bool has_activation_zero_point() const { return has_activation_zero_point_; }
-  // Static activation scale [E] and input scale [E, K].
+  // Static activation scale [E] and input scale [E, K]; [K] when experts share it.
   const QuantizeTensors& tensors_of_x() const { return tensors_of_x_; }
+  bool shares_input_scale() const { return shares_input_scale_; }
 
  private:
   CudaLayer(std::shared_ptr<CudaGpu> gpu, const StandardTensor& tensor, CudaLayerKernels kernels,
@@ -113,6 +116,7 @@ class CudaLayer : public DeviceLayer {
   std::optional<cuda::VmmAllocation> memory_;
   const WeightArgs weights_;
   const QuantizeTensors tensors_of_x_;
+  const bool shares_input_scale_;
 };
 
 }  // namespace gemmd

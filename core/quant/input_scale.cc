@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -68,8 +69,8 @@ absl::StatusOr<uint32_t> ExactProduct(const NumberFormat& format, uint32_t code,
                                  " is no number of the scales' type"));
 }
 
-absl::Status FoldExpert(const StandardTensor& tensor, int64_t expert, StandardTensor& out) {
-  GEMMD_ASSIGN_OR_RETURN(const std::vector<float> factors, GroupFactors(tensor, expert));
+absl::Status FoldExpert(const StandardTensor& tensor, int64_t expert,
+                        const std::vector<float>& factors, StandardTensor& out) {
   const NumberFormat& format = tensor.spec.scale;
   const int64_t rows = tensor.spec.ScaleRows(tensor.shape.n);
   const size_t bytes = format.bits / 8;
@@ -105,11 +106,16 @@ absl::StatusOr<StandardTensor> FoldInputScale(const StandardTensor& tensor) {
   if (DeclaresActivations(tensor)) {
     return CannotFold("quantized activations were multiplied before, others were not");
   }
+  std::vector<std::vector<float>> factors;  // first: most layers fail here, and need no copy
+  for (int64_t expert = 0; expert < tensor.shape.experts; ++expert) {
+    GEMMD_ASSIGN_OR_RETURN(std::vector<float> groups, GroupFactors(tensor, expert));
+    factors.push_back(std::move(groups));
+  }
   StandardTensor out = tensor;
   out.has_input_scale = false;
   out.input_scale.clear();
   for (int64_t expert = 0; expert < tensor.shape.experts; ++expert) {
-    GEMMD_RETURN_IF_ERROR(FoldExpert(tensor, expert, out));
+    GEMMD_RETURN_IF_ERROR(FoldExpert(tensor, expert, factors[static_cast<size_t>(expert)], out));
   }
   return out;
 }

@@ -5,12 +5,16 @@
 //         scale = largest |h| of the row or group / largest finite value of the code type, and 1 where
 //         everything is 0; code = h / scale in float32, to nearest even, saturating. Without quantization
 //         the code is h, rounded once more to the code type, and there is no scale.
+//         With routing, rows are the slots of a mixture of experts: row s is made of row
+//         s / slots_per_x_row of x with the factors of the slot's expert; absent slots are skipped.
 // Units   Extents and strides in elements.
 // Memory  x is aligned to its element. Rows of codes start at multiples of 16 bytes.
 #ifndef GEMMD_KERNELS_CONTRACT_QUANTIZE_ARGS_H_
 #define GEMMD_KERNELS_CONTRACT_QUANTIZE_ARGS_H_
 
 #include <cstdint>
+
+#include "kernels/contract/moe_args.h"
 
 namespace gemmd {
 
@@ -34,7 +38,7 @@ struct QuantizeArgs {
   void* codes;                // [M, K]
   float* scales;              // [M, groups]; written with dynamic scales only
   const float* static_scale;  // [1]; read with a static scale only
-  const float* input_scale;   // [K]; read where the config multiplies
+  const float* input_scale;   // [K], with routing [E, K]; read where the config multiplies
   int64_t x_row_stride;
   int64_t codes_row_stride;
   int64_t scales_row_stride;
@@ -47,6 +51,10 @@ struct QuantizeArgs {
   int32_t has_limit;
   float alpha;
   float limit;
+  // Of slots; read where the config multiplies.
+  int32_t slots_per_x_row;
+  int64_t input_scale_row_stride;  // 0: all experts have the same factors
+  RoutingArgs routing;             // null topk_ids: rows are no slots
 };
 
 }  // namespace gemmd

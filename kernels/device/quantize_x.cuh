@@ -1,7 +1,7 @@
 // What    x -> 8-bit codes and float32 scales: fetch, activation function, factors of the columns, Hadamard
 //         transform, largest magnitude, scale, round. Or, without quantization: the last step rounds to
 //         codes of 16 or 32 bits.
-// Shapes  kernels/contract/quantize_args.h. Grid: x rows, y slices of a row; kThreads threads.
+// Shapes  kernels/contract/quantize_args.h. Grid: x rows of codes, y slices of a row; kThreads threads.
 // Memory  Shared: kHadamardBlock > 32 * kWidth: kThreads * kWidth floats; then the table of
 //         quantize_x_maxima.cuh.
 // Sync    Block-wide.
@@ -15,6 +15,7 @@
 #include "kernels/device/quantize_x_hadamard.cuh"
 #include "kernels/device/quantize_x_input.cuh"
 #include "kernels/device/quantize_x_maxima.cuh"
+#include "kernels/device/quantize_x_rows.cuh"
 #include "kernels/device/quantize_x_store.cuh"
 #include "kernels/device/quantize_x_wide_store.cuh"
 
@@ -41,6 +42,7 @@ struct QuantizeBlock {
 
   const QuantizeArgs& args;
   const Tile tile;
+  const QuantizeRow<Config> source;
   const bool is_aligned;
   float* const exchange;  // [kWidth, kThreads]
   QuantizeMaxima<Config> maxima;
@@ -48,20 +50,22 @@ struct QuantizeBlock {
   __device__ QuantizeBlock(const QuantizeArgs& arguments, float* shared)
       : args(arguments),
         tile(Tile::Of(arguments, blockIdx.x, blockIdx.y)),
-        is_aligned(Input::IsAligned(arguments, blockIdx.x)),
+        source(QuantizeRow<Config>::Of(arguments, blockIdx.x)),
+        is_aligned(Input::IsAligned(arguments, source.x_row)),
         exchange(shared),
         maxima{shared + (kExchanges ? kWidth * Config::kThreads : 0)} {}
 
   __device__ Raw Fetch(int chunk) const {
     const int32_t column = Tile::Column(chunk, threadIdx.x);
-    return Input::Fetch(args, tile.row, tile.first + column, is_aligned);
+    return Input::Fetch(args, source.x_row, tile.first + column, is_aligned);
   }
 
   // Raw -> h.
   __device__ void Prepare(int chunk, const Raw& raw, Piece& piece) const {
     Input::Widen(args, raw, piece);
     if constexpr (Config::kInputScale) {
-      Factors::Multiply(args, tile.first + Tile::Column(chunk, threadIdx.x), piece);
+      const int32_t column = tile.first + Tile::Column(chunk, threadIdx.x);
+      Factors::Multiply(args, source.factors, column, piece);
     }
     if constexpr (Hadamard::kBlock > 0) {
       Hadamard::InThread(piece);
@@ -124,7 +128,9 @@ __global__ void __launch_bounds__(Config::kThreads)
   extern __shared__ float shared[];
   using Block = QuantizeBlock<Config>;
   constexpr int kHeld = Block::Tile::kHeld;
+  constexpr bool kHolds = Config::kMode != QuantizeMode::kNone;  // pieces, until scales are known
   Block block(args, shared);
+  if (block.source.is_absent) return;
   const int chunks = block.tile.chunks();
   typename Block::Raw raw[kHeld];
   typename Block::Piece held[kHeld];
@@ -138,6 +144,7 @@ __global__ void __launch_bounds__(Config::kThreads)
     if (i >= chunks) break;
     block.Prepare(i, raw[i], held[i]);
     block.Measure(i, held[i]);
+    if (!kHolds) block.Quantize(i, held[i]);
   }
   constexpr bool kMeasures = HasDynamicScales(Config::kMode);
   for (int i = kHeld; kMeasures && i < chunks; ++i) {
@@ -147,7 +154,7 @@ __global__ void __launch_bounds__(Config::kThreads)
   block.maxima.Finish();
 #pragma unroll
   for (int i = 0; i < kHeld; ++i) {
-    if (i < chunks) block.Quantize(i, held[i]);
+    if (kHolds && i < chunks) block.Quantize(i, held[i]);
   }
   for (int i = kHeld; i < chunks; ++i) {
     block.Prepare(i, block.Fetch(i), passing);

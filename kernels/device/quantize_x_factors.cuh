@@ -22,10 +22,10 @@ template <class Config>
 struct QuantizeFactors {
   static constexpr int kWidth = QuantizeTile<Config>::kWidth;
 
-  // `piece`: columns [column, column + kWidth) of h.
-  __host__ __device__ static void Multiply(const QuantizeArgs& args, int32_t column,
-                                           float (&piece)[kWidth]) {
-    const float* const factors = args.input_scale + column;
+  // `row`: all K factors. `piece`: columns [column, column + kWidth) of h.
+  __host__ __device__ static void Multiply(const QuantizeArgs& args, const float* row,
+                                           int32_t column, float (&piece)[kWidth]) {
+    const float* const factors = row + column;
     const int64_t count = args.k - column;
     if (count >= kWidth && reinterpret_cast<uintptr_t>(factors) % 16 == 0) {
       GEMMD_UNROLL

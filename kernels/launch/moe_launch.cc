@@ -21,10 +21,17 @@ uint64_t Take(uint64_t& end, uint64_t bytes) {
   return start;
 }
 
+// Of products with an input scale, which have the type of x: rows start at multiples of 16 bytes.
+uint64_t ScaledRowBytes(const MoeShape& shape, int64_t columns) {
+  const auto bytes = static_cast<uint64_t>(columns * ElementBytes(shape.hidden_type));
+  return (bytes + 15) / 16 * 16;
+}
+
 uint64_t BytesPerSlot(const MoeShape& shape) {
   const auto columns = static_cast<uint64_t>(shape.gate_up_columns + shape.out_columns);
   return columns * sizeof(float) +
-         static_cast<uint64_t>(shape.hidden_columns * ElementBytes(shape.hidden_type)) + 12;
+         static_cast<uint64_t>(shape.hidden_columns * ElementBytes(shape.hidden_type)) +
+         ScaledRowBytes(shape, shape.scaled_slot_columns) + 12;
 }
 
 template <typename Args>
@@ -105,6 +112,32 @@ class Sequence {
     return args;
   }
 
+  // The input of `args`, whose rows are tokens or (slots_per_input_row 1) slots, becomes its products with the
+  // factors.
+  absl::Status Multiply(const MoeInputScale& scale, GemmArgs& args) const {
+    if (scale.kernel == nullptr) return absl::OkStatus();
+    QuantizeArgs multiply{};
+    multiply.x = args.x;
+    multiply.x_row_stride = args.x_row_stride;
+    multiply.input_scale = scale.factors;
+    const bool by_token = scale.is_shared && args.slots_per_input_row > 1;
+    if (by_token) {
+      multiply.m = launch_.shape.tokens;
+      multiply.codes = At<void>(parts_.scaled_tokens);
+    } else {
+      multiply.m = slots_;
+      multiply.codes = At<void>(parts_.scaled_slots);
+      multiply.routing = routing_;
+      multiply.slots_per_x_row = static_cast<int32_t>(args.slots_per_input_row);
+      multiply.input_scale_row_stride = scale.is_shared ? 0 : scale.kernel->k;
+      args.slots_per_input_row = 1;
+    }
+    multiply.codes_row_stride = LayoutQuantizeWorkspace(*scale.kernel, 1).codes_row_stride;
+    args.x = multiply.codes;
+    args.x_row_stride = multiply.codes_row_stride;
+    return LaunchQuantize(driver_, *scale.kernel, multiply, stream_);
+  }
+
   absl::Status GateUp() const {
     GemmArgs args = Indexed(launch_.gate_up);
     args.x = launch_.x;
@@ -113,6 +146,7 @@ class Sequence {
     args.y = At<void>(parts_.gate_up);
     args.y_row_stride = launch_.shape.gate_up_columns;
     args.slots_per_input_row = static_cast<uint32_t>(launch_.shape.top_k);
+    GEMMD_RETURN_IF_ERROR(Multiply(launch_.gate_up_scale, args));
     if (launch_.router_weight_on_input) {  // top_k is 1: a slot is a token
       args.row_scale = routing_.topk_weights;
       args.row_scale_stride = routing_.weights_row_stride;
@@ -138,6 +172,7 @@ class Sequence {
     args.y = At<void>(parts_.out);
     args.y_row_stride = launch_.shape.out_columns;
     args.slots_per_input_row = 1;
+    GEMMD_RETURN_IF_ERROR(Multiply(launch_.down_scale, args));
     return LaunchIndexed(driver_, *launch_.down_kernel, args, slots_, stream_);
   }
 
@@ -178,14 +213,20 @@ MoeWorkspace LayoutMoeWorkspace(const MoeShape& shape) {
   parts.hidden = Take(
       end, slots * static_cast<uint64_t>(shape.hidden_columns * ElementBytes(shape.hidden_type)));
   parts.out = Take(end, slots * static_cast<uint64_t>(shape.out_columns) * sizeof(float));
+  parts.scaled_tokens = Take(end, static_cast<uint64_t>(shape.tokens) *
+                                      ScaledRowBytes(shape, shape.scaled_token_columns));
+  parts.scaled_slots = Take(end, slots * ScaledRowBytes(shape, shape.scaled_slot_columns));
   return parts;
 }
 
 int64_t MoeTokensAtATime(const MoeShape& shape, uint64_t budget_bytes) {
-  const uint64_t per_token = BytesPerSlot(shape) * static_cast<uint64_t>(shape.top_k);
+  const uint64_t per_token = BytesPerSlot(shape) * static_cast<uint64_t>(shape.top_k) +
+                             ScaledRowBytes(shape, shape.scaled_token_columns);
   const uint64_t fitting = std::max<uint64_t>(budget_bytes / per_token, 1);
-  const uint64_t countable = std::max<uint64_t>(
-      std::numeric_limits<uint32_t>::max() / static_cast<uint64_t>(shape.top_k), 1);
+  // The kernel that multiplies has a block for each slot, all others stride.
+  const uint64_t slots = shape.scaled_slot_columns > 0 ? uint64_t{kLargestGrid}
+                                                       : std::numeric_limits<uint32_t>::max();
+  const uint64_t countable = std::max<uint64_t>(slots / static_cast<uint64_t>(shape.top_k), 1);
   return static_cast<int64_t>(
       std::min({fitting, countable, static_cast<uint64_t>(std::max<int64_t>(shape.tokens, 1))}));
 }

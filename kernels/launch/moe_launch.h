@@ -1,5 +1,6 @@
 // What    One mixture-of-experts request (or a chunk of its tokens) -> launches on one stream:
-//         route, sort, gate/up GEMM, activation, down GEMM, combine.
+//         route, sort, gate/up GEMM, activation, down GEMM, combine; in front of a GEMM whose layer has an
+//         input scale the kernel that multiplies.
 // Units   Workspace in bytes; intermediate values are per slot (token, choice).
 // Errors  As cuda::LaunchKernel.
 // Threads Any; the context must be current. No allocation, lock or driver query.
@@ -12,6 +13,7 @@
 #include "kernels/contract/gemm_args.h"
 #include "kernels/contract/moe_args.h"
 #include "kernels/launch/gemm_plan.h"
+#include "kernels/launch/quantize_launch.h"
 
 namespace gemmd {
 
@@ -33,6 +35,9 @@ struct MoeShape {
   int64_t out_columns = 0;      // N of the second layer
   ElementType hidden_type = ElementType::kFloat16;
   bool routes = false;  // router logits instead of given ids
+  // Columns of products with an input scale, one row for each token or slot; 0: none.
+  int64_t scaled_token_columns = 0;
+  int64_t scaled_slot_columns = 0;
 };
 
 // Offsets of the parts from the workspace's start, each a multiple of 256.
@@ -46,12 +51,21 @@ struct MoeWorkspace {
   uint64_t gate_up = 0;
   uint64_t hidden = 0;
   uint64_t out = 0;
+  uint64_t scaled_tokens = 0;
+  uint64_t scaled_slots = 0;
   uint64_t bytes = 0;
 };
 MoeWorkspace LayoutMoeWorkspace(const MoeShape& shape);
 
 // Tokens whose workspace stays near `budget_bytes`, at least 1 and few enough for 32-bit slots.
 int64_t MoeTokensAtATime(const MoeShape& shape, uint64_t budget_bytes);
+
+// Input scale of one layer.
+struct MoeInputScale {
+  const QuantizeKernel* kernel = nullptr;  // null: x is taken as it is
+  const float* factors = nullptr;          // [E, K]; [K] when shared
+  bool is_shared = false;                  // by all experts
+};
 
 struct MoeLaunch {
   MoeShape shape;
@@ -60,6 +74,8 @@ struct MoeLaunch {
   const GemmKernel* down_kernel = nullptr;
   WeightArgs gate_up;
   WeightArgs down;
+  MoeInputScale gate_up_scale;
+  MoeInputScale down_scale;
 
   const void* x = nullptr;
   void* y = nullptr;

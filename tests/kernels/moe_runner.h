@@ -15,6 +15,7 @@
 #include "core/exec/device.h"
 #include "tests/kernels/device_runner.h"
 #include "tests/kernels/random_layer.h"
+#include "tests/kernels/scaled_runner.h"
 
 namespace gemmd::testing {
 
@@ -133,8 +134,22 @@ inline std::vector<double> HiddenReference(const StandardTensor& gate_up, const 
   return hidden;
 }
 
-// Output row of one token: (value, allowed error) per column. h is rounded to x's type on the device: up
-// to half a unit in the last place of each element, all in the same direction at worst.
+// x of one token as a GPU multiplies it for `expert`.
+inline std::vector<double> InputReference(const StandardTensor& gate_up, int64_t expert,
+                                          const HostMatrix& x, int64_t token) {
+  std::vector<double> input = MatrixRow(x, token);
+  if (!gate_up.has_input_scale) return input;
+  for (size_t k = 0; k < input.size(); ++k) {
+    const float product =
+        static_cast<float>(input[k]) * FactorOf(gate_up, expert, static_cast<int64_t>(k));
+    input[k] = DecodeNumber(x.type, EncodeNumber(x.type, product));
+  }
+  return input;
+}
+
+// Output row of one token: (value, allowed error) per column. h, and its products with an input scale, are rounded
+// to x's type on the device: up to half a unit in the last place of each element, all in the same direction
+// at worst.
 inline std::vector<std::pair<double, double>> MoeReferenceRow(
     const StandardTensor& gate_up, const StandardTensor& down, const MoeCase& c, int64_t total,
     const HostMatrix& x, const MoeRouting& routing, int64_t token) {
@@ -145,11 +160,14 @@ inline std::vector<std::pair<double, double>> MoeReferenceRow(
     const int64_t expert = id - c.first_expert;
     if (id < 0 || id >= total || expert < 0 || expert >= gate_up.shape.experts) continue;
     const double weight = routing.weights.at(token, i);
-    std::vector<double> input = MatrixRow(x, token);
+    std::vector<double> input = InputReference(gate_up, expert, x, token);
     if (c.router_weight_on_input) {
       for (double& value : input) value *= weight;
     }
-    const std::vector<double> hidden = HiddenReference(gate_up, c, input, expert);
+    std::vector<double> hidden = HiddenReference(gate_up, c, input, expert);
+    for (size_t k = 0; down.has_input_scale && k < hidden.size(); ++k) {
+      hidden[k] *= FactorOf(down, expert, static_cast<int64_t>(k));
+    }
     const double factor = c.router_weight_on_input ? 1 : weight;
     for (int64_t n = 0; n < out; ++n) {
       const ExactSum sum = ExactDot(hidden, WeightRow(down, expert, n));
@@ -158,7 +176,9 @@ inline std::vector<std::pair<double, double>> MoeReferenceRow(
       sums[static_cast<size_t>(n)].magnitude += std::abs(factor) * (sum.magnitude + std::abs(bias));
     }
   }
-  const double unit = std::ldexp(1.0, -(c.x_type.mantissa_bits + 1)) + std::ldexp(1.0, -16);
+  const int roundings = down.has_input_scale ? 2 : 1;
+  const double unit =
+      roundings * std::ldexp(1.0, -(c.x_type.mantissa_bits + 1)) + std::ldexp(1.0, -16);
   std::vector<std::pair<double, double>> row;
   for (const ExactSum& sum : sums) {
     row.emplace_back(sum.value, Tolerance(sum, c.y_type) + sum.magnitude * unit);

@@ -4,6 +4,8 @@
 #ifndef GEMMD_TESTS_KERNELS_SCALED_RUNNER_H_
 #define GEMMD_TESTS_KERNELS_SCALED_RUNNER_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -28,6 +30,15 @@ inline StandardTensor WithInputScale(StandardTensor tensor, Random& random) {
   for (int64_t i = 0; i < tensor.shape.experts * tensor.shape.k; ++i) {
     const double magnitude = Uniform(random, 0.25, 4);
     SetValue<float>(tensor.input_scale, i, static_cast<float>(random() % 4 == 0 ? -magnitude : magnitude));
+  }
+  return tensor;
+}
+
+// The same factors for all experts: those of the first.
+inline StandardTensor WithSharedFactors(StandardTensor tensor) {
+  const auto row = static_cast<std::ptrdiff_t>(tensor.shape.k * static_cast<int64_t>(sizeof(float)));
+  for (int64_t expert = 1; expert < tensor.shape.experts; ++expert) {
+    std::copy_n(tensor.input_scale.begin(), row, tensor.input_scale.begin() + expert * row);
   }
   return tensor;
 }

@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <memory>
+#include <vector>
 
 #include "core/exec/cpu_device.h"
+#include "core/quant/activations.h"
 #include "core/quant/reference.h"
 #include "tests/support/tensors.h"
 
@@ -95,6 +98,37 @@ TEST(CpuInputScaleTest, LeavesXAloneThatWasQuantizedAfterIt) {
   Product with(tensor, x);
   Product without(plain, x);
   EXPECT_EQ(with.y.bytes(), without.y.bytes());
+}
+
+// The codes are those of fl32(x * factor): what a GPU makes of it, bit by bit.
+TEST(CpuInputScaleTest, ProductsAreRoundedToFloat32WhereTheyAreQuantized) {
+  for (const ActivationScaleKind kind :
+       {ActivationScaleKind::kDynamicToken, ActivationScaleKind::kStaticTensor}) {
+    QuantSpec spec = Int4Spec();
+    spec.activation = kFloat8E4M3;
+    spec.activation_scale = kind;
+    const StandardTensor tensor = Scaled(RandomTensor(spec, {1, 12, 64}, 5));
+    float fixed = 0;
+    if (kind == ActivationScaleKind::kStaticTensor) {
+      std::memcpy(&fixed, tensor.activation_scale.data(), sizeof(fixed));
+    }
+    Random random(6);
+    HostMatrix x(kFloat32, 4, 64);
+    x.FillRandom(random);
+    std::vector<QuantizedRow> rows;
+    for (int64_t m = 0; m < 4; ++m) {
+      std::vector<float> products;
+      for (int64_t k = 0; k < 64; ++k) {
+        products.push_back(static_cast<float>(x.Get(m, k)) * static_cast<float>(Factor(0, k)));
+      }
+      rows.push_back(QuantizeActivations(products, ScalingOf(tensor.spec, fixed)));
+    }
+    Product run(tensor, x);
+    ExpectProduct(run.y, tensor, [&](int64_t m, int64_t k) {
+      const QuantizedRow& row = rows[static_cast<size_t>(m)];
+      return static_cast<double>(row.elements[static_cast<size_t>(k)]) * row.scales[0];
+    });
+  }
 }
 
 TEST(CpuInputScaleTest, TakesTheStaticZeroPointOff) {

@@ -54,18 +54,20 @@ class HostQuantize {
   HostQuantize(const QuantizeArgs& args, const Tile& tile)
       : args_(args),
         tile_(tile),
+        source_(device::QuantizeRow<Config>::Of(args, tile.row)),
         table_(static_cast<size_t>(tile.columns / std::max(Config::kUnit, 1) + 1)) {}
 
   void RunBlock() {
-    const bool is_aligned = Input::IsAligned(args_, tile_.row);
+    if (source_.is_absent) return;
+    const bool is_aligned = Input::IsAligned(args_, source_.x_row);
     std::vector<Chunk> chunks(static_cast<size_t>(tile_.chunks()));
     for (size_t c = 0; c < chunks.size(); ++c) {
       for (int thread = 0; thread < Config::kThreads; ++thread) {
         const int32_t column = tile_.first + Tile::Column(static_cast<int>(c), thread);
-        Input::Widen(args_, Input::Fetch(args_, tile_.row, column, is_aligned),
+        Input::Widen(args_, Input::Fetch(args_, source_.x_row, column, is_aligned),
                      chunks[c][thread].values);
         if constexpr (Config::kInputScale) {
-          Factors::Multiply(args_, column, chunks[c][thread].values);
+          Factors::Multiply(args_, source_.factors, column, chunks[c][thread].values);
         }
       }
       if constexpr (Config::kHadamardBlock > 0) Transform(chunks[c]);
@@ -122,6 +124,7 @@ class HostQuantize {
 
   const QuantizeArgs& args_;
   const Tile tile_;
+  const device::QuantizeRow<Config> source_;
   std::vector<float> table_;
   float row_ = 0;
 };

@@ -142,6 +142,17 @@ TEST(MoeWorkspaceTest, PartsFollowEachOtherWithoutOverlap) {
   EXPECT_GE(parts.bytes, end);
 }
 
+TEST(MoeWorkspaceTest, ProductsWithAnInputScaleHaveRowsOf16Bytes) {
+  MoeShape shape = Shape();
+  const uint64_t without = LayoutMoeWorkspace(shape).bytes;
+  shape.scaled_token_columns = 7161;
+  shape.scaled_slot_columns = 2041;
+  const MoeWorkspace parts = LayoutMoeWorkspace(shape);
+  EXPECT_EQ(parts.scaled_tokens, without);
+  EXPECT_EQ(parts.scaled_slots - parts.scaled_tokens, 100u * 7168 * 2);
+  EXPECT_EQ(parts.bytes - parts.scaled_slots, 800u * 2048 * 2);
+}
+
 TEST(MoeWorkspaceTest, ChunksStayNearTheBudget) {
   MoeShape shape = Shape();
   shape.tokens = 1 << 20;
@@ -153,6 +164,14 @@ TEST(MoeWorkspaceTest, ChunksStayNearTheBudget) {
   EXPECT_EQ(MoeTokensAtATime(shape, 1), 1);
   shape.tokens = 0;
   EXPECT_EQ(MoeTokensAtATime(shape, budget), 1);
+  shape.tokens = 1 << 20;
+  shape.scaled_token_columns = 7168;
+  shape.scaled_slot_columns = 7168;
+  shape.tokens = MoeTokensAtATime(shape, budget);
+  EXPECT_LT(shape.tokens, step);
+  EXPECT_LE(LayoutMoeWorkspace(shape).bytes, budget + (uint64_t{1} << 16));
+  shape.tokens = int64_t{1} << 40;
+  EXPECT_EQ(MoeTokensAtATime(shape, ~uint64_t{0}), ((int64_t{1} << 31) - 1) / 8) << "a block for each slot";
 }
 
 }  // namespace

@@ -1,0 +1,152 @@
+// Mixtures of experts with input scales on the fake driver, whose kernels run on the CPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "core/exec/cuda_device.h"
+#include "kernels/kernel_store.h"
+#include "tests/kernels/device/host_quantize.h"
+#include "tests/kernels/fake_compiler.h"
+#include "tests/kernels/launch/fake_kernels.h"
+#include "tests/kernels/moe_runner.h"
+#include "tests/support/fake_driver.h"
+
+namespace gemmd::testing {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr QuantSpec kInt4{.weight = IntegerFormat(4), .scale = kFloat16, .scale_block_k = 16};
+using Gemm = HostConfig<IntegerFormat(4), kFloat16, ZeroPointKind::kNone, SecondaryScaleKind::kNone, false,
+                        RowMapping::kIndexed>;
+template <ElementType kX>
+using Scaler = HostQuantizeConfig<kX, kX, QuantizeMode::kNone, 128, InputActivation::kNone, 0, 64, true>;
+
+struct Layers {
+  StandardTensor gate_up;
+  StandardTensor down;
+};
+
+class MoeInputScaleTest : public ::testing::Test {
+ protected:
+  MoeInputScaleTest() {
+    cuda::SetDriverForTesting(&fake_.table());
+    store_ = *KernelStore::Open({.compile_helper = FakeCompiler::Helper()});
+    Open(1 << 22);
+    UseKernels<Scaler<ElementType::kBFloat16>>();
+  }
+  ~MoeInputScaleTest() override {
+    store_->Close();
+    device_.reset();
+    cuda::SetDriverForTesting(nullptr);
+  }
+
+  void Open(uint64_t workspace_bytes) {
+    CudaDeviceOptions options{.moe_workspace_bytes = workspace_bytes, .cache = store_->cache()};
+    options.self_test = false;
+    device_ = std::move((*CreateCudaDevices(options))[0]);
+  }
+
+  template <class Quantize>
+  void UseKernels() {
+    fake_.OnLaunch([this](const cuda::FakeLaunch& launch) {
+      if (launch.kernel.find("QuantizeX") == std::string::npos) return RunFakeKernel<Gemm>(launch);
+      const auto& args = *static_cast<const QuantizeArgs*>(launch.params[0]);
+      rows_.push_back(args.m);
+      HostQuantize<Quantize>::Run(args);
+      return CUDA_SUCCESS;
+    });
+  }
+
+  // Odd numbers of columns: rows of the workspace are padded.
+  Layers RandomLayers(int64_t experts, bool scales_gate_up, bool scales_down) {
+    Layers layers{RandomTensor(kInt4, {experts, 2 * 25, 41}, random_),
+                  RandomTensor(kInt4, {experts, 33, 25}, random_)};
+    if (scales_gate_up) layers.gate_up = WithInputScale(std::move(layers.gate_up), random_);
+    if (scales_down) layers.down = WithInputScale(std::move(layers.down), random_);
+    return layers;
+  }
+
+  void Run(const Layers& layers, MoeCase c) {
+    rows_.clear();
+    c.invalid_ids = true;
+    DeviceRunner runner(*device_);
+    const auto gate_up = runner.Load(layers.gate_up);
+    const auto down = runner.Load(layers.down);
+    ASSERT_NE(gate_up, nullptr);
+    ASSERT_NE(down, nullptr);
+    RunMoeCase(runner, layers.gate_up, layers.down, gate_up, down, c, random_);
+  }
+
+  FakeCompiler compiler_;
+  cuda::FakeDriver fake_{{cuda::FakeGpu{.cc_major = 8}}};
+  std::shared_ptr<KernelStore> store_;
+  std::unique_ptr<Device> device_;
+  Random random_{41};
+  std::vector<int64_t> rows_;  // of each launch that multiplies
+};
+
+const MoeCase kCase{.tokens = 9, .top_k = 3, .x_type = kBFloat16, .first_expert = 2, .total_experts = 9,
+                    .gap = 3, .shift = 1};
+
+TEST_F(MoeInputScaleTest, EverySlotHasTheFactorsOfItsExpert) {
+  Run(RandomLayers(5, true, true), kCase);
+  EXPECT_THAT(rows_, ElementsAre(27, 27));
+}
+
+TEST_F(MoeInputScaleTest, TokensAreMultipliedOnceWhereExpertsAgree) {
+  Layers layers = RandomLayers(5, true, true);
+  layers.gate_up = WithSharedFactors(std::move(layers.gate_up));
+  layers.down = WithSharedFactors(std::move(layers.down));
+  Run(layers, kCase);
+  EXPECT_THAT(rows_, ElementsAre(9, 27));
+}
+
+TEST_F(MoeInputScaleTest, EachLayerMayHaveThemAlone) {
+  Run(RandomLayers(4, true, false), kCase);
+  EXPECT_THAT(rows_, ElementsAre(27));
+  Run(RandomLayers(4, false, true), kCase);
+  EXPECT_THAT(rows_, ElementsAre(27));
+}
+
+TEST_F(MoeInputScaleTest, OneExpertAndOneChoice) {
+  Run(RandomLayers(1, true, true), {.tokens = 7, .top_k = 1, .x_type = kBFloat16, .router_weight_on_input = true});
+  EXPECT_THAT(rows_, ElementsAre(7, 7));
+}
+
+TEST_F(MoeInputScaleTest, RouterLogitsAndOtherTypesOfX) {
+  UseKernels<Scaler<ElementType::kFloat32>>();
+  Run(RandomLayers(4, true, true), {.tokens = 9, .x_type = kFloat32, .from_logits = true, .total_experts = 6});
+  UseKernels<Scaler<ElementType::kFloat16>>();
+  Run(RandomLayers(4, true, true), {.tokens = 9, .top_k = 2, .x_type = kFloat16});
+}
+
+TEST_F(MoeInputScaleTest, NothingIsMadeOfRequestsWithoutExpertsOrTokens) {
+  Run(RandomLayers(4, true, true), {.tokens = 5, .x_type = kBFloat16, .all_absent = true});
+  Run(RandomLayers(4, true, true), {.tokens = 0, .x_type = kBFloat16});
+  EXPECT_TRUE(rows_.empty());
+}
+
+TEST_F(MoeInputScaleTest, LargeRequestsRunInChunks) {
+  Open(/*workspace_bytes=*/20000);
+  Run(RandomLayers(4, true, true), {.tokens = 100, .top_k = 2, .x_type = kBFloat16});
+  EXPECT_GT(rows_.size(), 6u);
+}
+
+// A static scale of activations is of dense requests.
+TEST_F(MoeInputScaleTest, ADenseLayerOfOneExpertThatQuantizesIsMultipliedOnly) {
+  Layers layers = RandomLayers(1, true, true);
+  for (StandardTensor* tensor : {&layers.gate_up, &layers.down}) {
+    tensor->spec.activation = kFloat8E4M3;
+    tensor->spec.activation_scale = ActivationScaleKind::kStaticTensor;
+    tensor->activation_scale.resize(sizeof(float));
+    SetValue<float>(tensor->activation_scale, 0, 0.37f);
+  }
+  Run(layers, {.tokens = 7, .top_k = 1, .x_type = kBFloat16});
+  EXPECT_THAT(rows_, ElementsAre(7, 7));
+}
+
+}  // namespace
+}  // namespace gemmd::testing

@@ -24,7 +24,7 @@ class MoeInputScaleTest : public GpuTest {
   StandardTensor Tensor(const LayerShape& shape, Factors factors) {
     StandardTensor tensor = RandomTensor(Spec(IntegerFormat(4), kFloat16, 1, 16), shape, random_);
     if (factors == Factors::kNone) return tensor;
-    tensor = WithInputScale(std::move(tensor), random_);
+    tensor = WithInputScale(std::move(tensor), random_, largest_factor_);
     return factors == Factors::kShared ? WithSharedFactors(std::move(tensor)) : tensor;
   }
 
@@ -44,6 +44,7 @@ class MoeInputScaleTest : public GpuTest {
   }
 
   bool is_cpu_ = false;
+  double largest_factor_ = 4;
 };
 
 const std::vector<MoeCase> kCases = {
@@ -51,7 +52,7 @@ const std::vector<MoeCase> kCases = {
     {.tokens = 1, .x_type = kBFloat16},
     {.tokens = 17, .top_k = 3, .x_type = kBFloat16, .first_expert = 2, .total_experts = 12, .gap = 3, .shift = 1},
     {.tokens = 65, .x_type = kFloat32},
-    {.tokens = 130, .x_type = kFloat16, .from_logits = true},
+    {.tokens = 130, .x_type = kBFloat16, .from_logits = true},
     {.tokens = 5, .x_type = kBFloat16, .all_absent = true},
     {.tokens = 33, .top_k = 1, .x_type = kBFloat16, .router_weight_on_input = true}};
 
@@ -66,10 +67,19 @@ TEST_F(MoeInputScaleTest, SmallRequestsWithSharedFactors) {
   Run(8, 64, 48, Factors::kShared, Factors::kOfEachExpert, kCases);
 }
 
+// With small factors: hidden values stay within float16's range.
+TEST_F(MoeInputScaleTest, SmallRequestsOfFloat16) {
+  largest_factor_ = 0.25;
+  const std::vector<MoeCase> cases = {{.tokens = 33, .x_type = kFloat16},
+                                      {.tokens = 130, .x_type = kFloat16, .from_logits = true}};
+  Run(5, 41, 25, Factors::kOfEachExpert, Factors::kOfEachExpert, cases);
+  Run(5, 41, 25, Factors::kShared, Factors::kShared, cases);
+}
+
 TEST_F(MoeInputScaleTest, ManyTokensAndColumns) {
   const std::vector<MoeCase> cases = {
       {.tokens = 600, .top_k = 4, .x_type = kBFloat16, .sampled = 20},
-      {.tokens = 3000, .top_k = 2, .x_type = kFloat16, .sampled = 10}};
+      {.tokens = 3000, .top_k = 2, .x_type = kBFloat16, .sampled = 10}};
   Run(16, 2100, 700, Factors::kOfEachExpert, Factors::kOfEachExpert, cases);
   Run(16, 2100, 700, Factors::kShared, Factors::kOfEachExpert, cases);
 }

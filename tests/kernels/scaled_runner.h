@@ -23,12 +23,12 @@ inline float FactorOf(const StandardTensor& tensor, int64_t expert, int64_t colu
   return factor;
 }
 
-// Factors of all 24 bits of a float32, both signs, other ones for each expert.
-inline StandardTensor WithInputScale(StandardTensor tensor, Random& random) {
+// Factors of all 24 bits of a float32, both signs, of magnitudes from `largest` / 16 on, other ones for each expert.
+inline StandardTensor WithInputScale(StandardTensor tensor, Random& random, double largest = 4) {
   tensor.has_input_scale = true;
   tensor.input_scale.resize(static_cast<size_t>(tensor.shape.experts * tensor.shape.k) * sizeof(float));
   for (int64_t i = 0; i < tensor.shape.experts * tensor.shape.k; ++i) {
-    const double magnitude = Uniform(random, 0.25, 4);
+    const double magnitude = Uniform(random, largest / 16, largest);
     SetValue<float>(tensor.input_scale, i, static_cast<float>(random() % 4 == 0 ? -magnitude : magnitude));
   }
   return tensor;

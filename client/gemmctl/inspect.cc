@@ -46,9 +46,10 @@ Command InspectCommand() {
           "got,\n"
           "  and gives exit code 1; so does a checkpoint without a module, with experts missing "
           "that\n"
-          "  config.json counts, or with a layer that lacks a part of the others ('register "
-          "--fuse'\n"
-          "  refuses these). Modules whose names differ in numbers only share a line.\n"
+          "  config.json counts, or with a layer that lacks one of q, k, v or of gate and up "
+          "where\n"
+          "  others have it ('register --fuse' refuses these). Other projections and whole layers\n"
+          "  that are missing are not noticed. Modules whose names differ in numbers only share a line.\n"
           "  Progress goes to stderr.",
       .options = {{"all", 0, "", "", "a line for every module"}},
       .examples =

@@ -156,8 +156,9 @@ std::string NotFiniteText(const CheckpointReport& report) {
     weights += module.not_finite_weights;
   }
   if (modules == 0) return "";
-  return absl::StrCat(weights, " weights of ", modules,
-                      " modules are NaN or infinite, the first in ", first);
+  return absl::StrCat(weights, weights == 1 ? " weight of " : " weights of ", modules,
+                      modules == 1 ? " module" : " modules", weights == 1 ? " is" : " are",
+                      " NaN or infinite, the first in ", first);
 }
 
 std::string SummaryText(const CheckpointReport& report) {

@@ -98,8 +98,10 @@ absl::Status CheckpointFiles::ReadConfig() {
     return NotFound(absl::StrCat("\"", directory_.string(), "\" holds no config.json"));
   }
   GEMMD_ASSIGN_OR_RETURN(const Json config, ReadJson<Json>(kConfigFile));
-  model_facts_ = ReadModelFacts(config);
   config_file_ = PathOf(kConfigFile);
+  absl::StatusOr<ModelFacts> facts = ReadModelFacts(config);
+  if (!facts.ok()) return Annotate(facts.status(), config_file_);
+  model_facts_ = *std::move(facts);
   const auto quantization = ObjectField(config, {"quantization_config", "compression_config"});
   if (!quantization.ok()) return Annotate(quantization.status(), config_file_);
   if (*quantization != nullptr) {

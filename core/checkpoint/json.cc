@@ -34,9 +34,12 @@ class Strictness : public nlohmann::json_sax<nlohmann::json> {
     return false;
   }
 
-  bool parse_error(std::size_t byte, const std::string&,
-                   const nlohmann::detail::exception&) override {
-    status_ = BadCheckpoint(absl::StrCat("not valid JSON at byte ", byte));
+  bool parse_error(std::size_t byte, const std::string& token,
+                   const nlohmann::detail::exception& error) override {
+    constexpr int kNumberOverflow = 406;  // nlohmann's
+    status_ = BadCheckpoint(error.id == kNumberOverflow
+                                ? absl::StrCat("the number ", token, " is none of float64")
+                                : absl::StrCat("not valid JSON at byte ", byte));
     return false;
   }
 

@@ -7,11 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/checkpoint/errors.h"
+#include "kernels/base/status.h"
 
 namespace gemmd {
 namespace {
 
-constexpr int64_t kMostExperts = 1 << 16;
+constexpr uint64_t kMostCounted = 1 << 16;  // experts, layers
 
 bool IsExpertCount(const std::string& key) {
   static const auto* const kKeys =
@@ -20,25 +21,26 @@ bool IsExpertCount(const std::string& key) {
   return kKeys->count(key) > 0;
 }
 
-// A count of at least 1, or nullopt: models without experts write 0 or null.
-std::optional<int64_t> CountOf(const Json& value) {
-  if (!value.is_number_unsigned()) return std::nullopt;
-  const auto count = value.get<uint64_t>();
-  if (count < 1 || count > kMostExperts) return std::nullopt;
-  return static_cast<int64_t>(count);
+// 0 where there are none: models without experts write 0 or null.
+absl::StatusOr<int64_t> CountOf(const std::string& key, const Json& value) {
+  if (value.is_null()) return 0;
+  if (!value.is_number_unsigned() || value.get<uint64_t>() > kMostCounted) {
+    return WrongField(key, absl::StrCat("a count of at most ", kMostCounted), value);
+  }
+  return static_cast<int64_t>(value.get<uint64_t>());
 }
 
-void AddExpertCounts(const std::string& key, const Json& value, ModelFacts& facts) {
-  if (const auto count = CountOf(value)) facts.expert_counts.push_back({key, *count});
-  if (!value.is_array()) return;
+absl::Status AddExpertCounts(const std::string& key, const Json& value, ModelFacts& facts) {
+  const bool is_list = value.is_array();
+  const Json one = Json::array({value});
   int64_t sum = 0;
-  for (const Json& element : value) {
-    const auto count = CountOf(element);
-    if (!count) continue;
-    facts.expert_counts.push_back({key, *count});
-    sum += *count;
+  for (const Json& element : is_list ? value : one) {
+    GEMMD_ASSIGN_OR_RETURN(const int64_t count, CountOf(key, element));
+    if (count > 0) facts.expert_counts.push_back({key, count});
+    sum += count;
   }
-  if (sum > 0) facts.expert_counts.push_back({absl::StrCat("sum of ", key), sum});
+  if (is_list && sum > 0) facts.expert_counts.push_back({absl::StrCat("sum of ", key), sum});
+  return absl::OkStatus();
 }
 
 bool IsTrue(const Json& object, const char* key) {
@@ -46,32 +48,34 @@ bool IsTrue(const Json& object, const char* key) {
   return field != nullptr && field->is_boolean() && field->get<bool>();
 }
 
-void AddSharing(const Json& object, ModelFacts& facts) {
+absl::Status AddSharing(const Json& object, const std::string& path, ModelFacts& facts) {
   facts.key_is_value |= IsTrue(object, "attention_k_eq_v");
   facts.cross_layer_kv |= IsTrue(object, "use_cla");
   const Json* layers = FindField(object, {"num_hidden_layers"});
   const Json* shared = FindField(object, {"num_kv_shared_layers"});
-  if (layers == nullptr || shared == nullptr) return;
-  const auto all = CountOf(*layers);
-  const auto without = CountOf(*shared);
-  if (all && without && *without < *all) facts.first_shared_kv_layer = *all - *without;
+  if (layers == nullptr || shared == nullptr) return absl::OkStatus();
+  GEMMD_ASSIGN_OR_RETURN(const int64_t all, CountOf(path + "num_hidden_layers", *layers));
+  GEMMD_ASSIGN_OR_RETURN(const int64_t without, CountOf(path + "num_kv_shared_layers", *shared));
+  if (without > 0 && without < all) facts.first_shared_kv_layer = all - without;
+  return absl::OkStatus();
 }
 
 // `path` is empty or ends in a dot.
-void Walk(const Json& object, const std::string& path, ModelFacts& facts) {
-  AddSharing(object, facts);
+absl::Status Walk(const Json& object, const std::string& path, ModelFacts& facts) {
+  GEMMD_RETURN_IF_ERROR(AddSharing(object, path, facts));
   for (const auto& [key, value] : object.items()) {
     if (key == "quantization_config" || key == "compression_config") continue;
-    if (IsExpertCount(key)) AddExpertCounts(path + key, value, facts);
-    if (value.is_object()) Walk(value, absl::StrCat(path, key, "."), facts);
+    if (IsExpertCount(key)) GEMMD_RETURN_IF_ERROR(AddExpertCounts(path + key, value, facts));
+    if (value.is_object()) GEMMD_RETURN_IF_ERROR(Walk(value, absl::StrCat(path, key, "."), facts));
   }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-ModelFacts ReadModelFacts(const Json& config) {
+absl::StatusOr<ModelFacts> ReadModelFacts(const Json& config) {
   ModelFacts facts;
-  Walk(config, "", facts);
+  GEMMD_RETURN_IF_ERROR(Walk(config, "", facts));
   return facts;
 }
 

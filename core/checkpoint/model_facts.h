@@ -1,7 +1,7 @@
 // What    What config.json says of the model beside its quantization, as far as it tells whether the files hold
 //         all of it. Models nest these keys (text_config, thinker_config.text_config): every object counts, but not
 //         those of the quantization.
-// Errors  InvalidArgument BAD_CHECKPOINT. Values of other types than these keys have are passed over.
+// Errors  InvalidArgument BAD_CHECKPOINT, also for counts that are none (null counts as 0).
 // Threads Pure functions.
 #ifndef GEMMD_CORE_CHECKPOINT_MODEL_FACTS_H_
 #define GEMMD_CORE_CHECKPOINT_MODEL_FACTS_H_
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/checkpoint/json.h"
 
 namespace gemmd {
@@ -32,7 +33,7 @@ struct ModelFacts {
       false;  // some have one projection for key and value, k_proj (attention_k_eq_v)
 };
 
-ModelFacts ReadModelFacts(const Json& config);
+absl::StatusOr<ModelFacts> ReadModelFacts(const Json& config);
 
 // Whether `count` experts, stored one by one below `experts` ("model.layers.0.mlp.experts"), are as many as the
 // config names. OK where it names none, and for experts that every token goes through ("shared_experts").

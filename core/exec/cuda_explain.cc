@@ -34,7 +34,7 @@ DenseRequest TypicalRequest(const LayerPlan& plan, int64_t m) {
 
 std::string WhyChosen(const LayerPlan& plan, const KernelProgress& progress) {
   const std::string multiplied =
-      plan.scalers.empty() ? "" : "x is multiplied by the input scale first; ";
+      plan.scalers.empty() ? "" : "x of 16 and more bits is multiplied by the input scale first; ";
   if (plan.packed.empty()) {
     return absl::StrCat(
         multiplied, "the generic kernel serves every M and uses x in the type the request gives: ",
@@ -90,8 +90,9 @@ KernelExplanation ExplainGemm(const CudaLayer& layer, int64_t m) {
   explanation.config.emplace_back("architecture", kernel.architecture);
   explanation.config.emplace_back("batch_invariant", InvariantText(*plan));
   explanation.config.emplace_back("numerics", absl::StrFormat("%016x", kernel.numerics));
-  if (const QuantizeKernel* const quantizer = layer.QuantizerFor(ElementType::kBFloat16)) {
-    explanation.config.emplace_back("quantizer", quantizer->name);  // in front of it, for such x
+  if (const QuantizeKernel* const before = layer.QuantizerFor(ElementType::kBFloat16)) {
+    const bool quantizes = before->mode != QuantizeMode::kNone;
+    explanation.config.emplace_back(quantizes ? "quantizer" : "multiplier", before->name);  // for such x
   }
   if (progress.total > 0) {
     explanation.config.emplace_back("specialised_kernels", ProgressText(progress));

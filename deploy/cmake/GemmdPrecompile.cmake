@@ -11,7 +11,7 @@ set(gemmd_test_headers <gmock/gmock.h> <gtest/gtest.h>)
 # with other options than libraries.
 function(gemmd_precompiled name kind)
   cmake_parse_arguments(ARG "" "" "LINKS;HEADERS" ${ARGN})
-  file(WRITE ${CMAKE_BINARY_DIR}/precompiled/${name}.cc "int main() { return 0; }\n")
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled/${name}.cc CONTENT "int main() { return 0; }\n")
   if(kind STREQUAL "EXECUTABLE")
     add_executable(${name} EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/precompiled/${name}.cc)
   else()

@@ -99,6 +99,14 @@ int FitStages(Sm90Config config, int wanted_bytes) {
   return config.stages;
 }
 
+// Parts of K that a cluster may add up. Sums, partial sums and scales of x of 256 tokens leave no registers for
+// the exchange's addresses.
+int MostParts(const Sm90Config& config) {
+  const bool is_full = config.is_slabwise() && config.tokens == 256 && config.has_x_scales &&
+                       !config.layout().is_direct();
+  return is_full ? 1 : kLargestCluster / config.sharers;
+}
+
 // A candidate for M rows of x: how its tiles fall on the multiprocessors.
 struct Spread {
   int parts;            // of K
@@ -115,8 +123,8 @@ struct Spread {
     const int64_t w_tiles = Tiles(PackedLayout::Units(shape.n), config.row_groups);
     const int64_t clusters = Tiles(w_tiles, config.sharers) * row_tiles;
     Spread spread;
-    spread.parts = parts != 0 ? parts : BestParts(clusters, config.sharers, stages);
-    spread.most_parts = static_cast<int>(std::min<int64_t>(kLargestCluster / config.sharers, stages));
+    spread.most_parts = static_cast<int>(std::min<int64_t>(MostParts(config), stages));
+    spread.parts = parts != 0 ? parts : BestParts(clusters, config.sharers, spread.most_parts);
     spread.tiles = w_tiles * row_tiles;
     spread.waves = Tiles(clusters, kActiveClusters[spread.parts * config.sharers - 1]);
     spread.block_slabs = Tiles(slabs, config.column_groups * spread.parts);
@@ -124,9 +132,9 @@ struct Spread {
   }
 
   // The most parts of K with which `clusters` clusters of `sharers` blocks for each part run at once.
-  static int BestParts(int64_t clusters, int sharers, int64_t stages) {
+  static int BestParts(int64_t clusters, int sharers, int most_parts) {
     int best = 1;
-    for (int parts = 2; parts * sharers <= kLargestCluster && parts <= stages; ++parts) {
+    for (int parts = 2; parts <= most_parts; ++parts) {
       if (clusters <= kActiveClusters[parts * sharers - 1]) best = parts;
     }
     return best;

@@ -144,6 +144,10 @@ json FormatsTest::CheckTyped(const Layer& layer, const GoldenLayer& golden, v1::
     return row;
   }
   row.update({{"kernels", check->kernels}, {"activation_used", check->activation_used}});
+  if (check->beyond_float32 && check->compared == 0) {
+    row["result"] = "beyond float32";
+    return row;
+  }
   // On purpose other weights than its writer's own code makes of damaged zero points.
   const bool own_rule = golden.outcome == "word rule";
   finding.Expect(check->right() != own_rule,

@@ -2,7 +2,10 @@
 #ifndef GEMMD_TESTS_E2E_GOLDEN_LAYER_H_
 #define GEMMD_TESTS_E2E_GOLDEN_LAYER_H_
 
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -20,6 +23,15 @@ struct GoldenLayer {
   std::vector<double> input_scale;  // [K], as stored; empty = none
   // exact; UNSUPPORTED_FORMAT: refused; word rule: read, and not as its writer's own code reads it.
   std::string outcome;
+
+  // Whether a weight of the expert is none of float32, which a GPU's are: it is infinite there
+  // (kernels/device/README.md).
+  bool IsBeyondFloat32(int64_t expert) const {
+    for (int64_t i = expert * rows * k; i < (expert + 1) * rows * k; ++i) {
+      if (std::abs(weights[static_cast<size_t>(i)]) > std::numeric_limits<float>::max()) return true;
+    }
+    return false;
+  }
 
   double Weight(int64_t expert, int64_t row, int64_t column) const {
     return weights[static_cast<size_t>((expert * rows + row) * k + column)];

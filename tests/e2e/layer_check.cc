@@ -312,6 +312,11 @@ absl::Status CheckExperts(Session& session, const Layer& layer, const GoldenLaye
   if (response.gate_up().activation_used().bits() == 8) judge.JudgeByNorm();
   for (int64_t token = 0; token < m; ++token) {
     const int64_t expert = token % golden.experts;
+    // One infinite value makes its whole token NaN in the second layer.
+    if (OnCuda() && golden.IsBeyondFloat32(expert)) {
+      check.beyond_float32 = true;
+      continue;
+    }
     const std::vector<double> x = Operand(tensor, golden, response.gate_up(), v1::DATA_TYPE_FLOAT32,
                                           expert, input.values.data() + token * golden.k);
     for (int64_t row = 0; row < golden.rows; ++row) {

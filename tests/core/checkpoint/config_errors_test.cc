@@ -241,6 +241,7 @@ TEST(ConfigErrorsTest, NameTheFileThatIsNoJson) {
          std::vector<Text>{{"", "not valid JSON at byte 1"},
                            {"{\"a\": 1", "not valid JSON at byte 8"},
                            {"{} x", "not valid JSON at byte 4"},
+                           {"{\"a\": 1e999}", "the number 1e999 is none of float64"},
                            {"[1, 2]", "expected a JSON object, got [1,2]"},
                            {"{\"a\": 1, \"a\": 2}", "duplicate key \"a\""}}) {
       const EditableCheckpoint checkpoint(kModelOpt);

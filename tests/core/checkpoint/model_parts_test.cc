@@ -115,10 +115,21 @@ TEST(ExpertCountTest, NamesTheKeyByItsPath) {
               HasSubstr("4 (text_config.num_experts)"));
 }
 
+TEST(ExpertCountTest, RefusesCountsThatAreNone) {
+  for (const char* count : {"\"4\"", "4.0", "-4", "100000", "[4, true]", "{}"}) {
+    TemporaryDirectory directory;
+    WriteFile(directory.path() / "config.json", absl::StrCat("{\"num_experts\": ", count, "}"));
+    WriteTensors(directory.path() / "model.safetensors", PlainLinears(Experts(3), 0x3f));
+    const absl::Status status = Checkpoint::Open(directory.path()).status();
+    EXPECT_EQ(ReasonOf(status), "BAD_CHECKPOINT") << count;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("config.json"), HasSubstr("\"num_experts\""), HasSubstr("a count")));
+  }
+}
+
 TEST(ExpertCountTest, LeavesAloneWhatTheConfigDoesNotCount) {
   for (const char* config :
-       {"{}", R"({"num_experts": 0})", R"({"num_experts": null})", R"({"num_experts": "4"})",
-        R"({"num_experts_per_tok": 4})", R"({"quantization_config": null})"}) {
+       {"{}", R"({"num_experts": 0})", R"({"num_experts": null})", R"({"num_experts_per_tok": 4})", R"({"quantization_config": null})"}) {
     EXPECT_TRUE(Model(config, Experts(3)).Fused().ok()) << config;
   }
   const Model shared(R"({"num_experts": 4})",

@@ -123,8 +123,10 @@ TEST_F(MoeInputScaleTest, RouterLogitsAndOtherTypesOfX) {
   Run(RandomLayers(4, true, true), {.tokens = 9, .top_k = 2, .x_type = kFloat16});
 }
 
-TEST_F(MoeInputScaleTest, NothingIsMadeOfRequestsWithoutExpertsOrTokens) {
-  Run(RandomLayers(4, true, true), {.tokens = 5, .x_type = kBFloat16, .all_absent = true});
+// The host does not know which slots have an expert: the kernel leaves the others alone.
+TEST_F(MoeInputScaleTest, SlotsWithoutExpertsAreLaunchedAndRequestsWithoutTokensAreNot) {
+  Run(RandomLayers(4, true, true), {.tokens = 5, .top_k = 2, .x_type = kBFloat16, .all_absent = true});
+  EXPECT_THAT(rows_, ElementsAre(10, 10));
   Run(RandomLayers(4, true, true), {.tokens = 0, .x_type = kBFloat16});
   EXPECT_TRUE(rows_.empty());
 }

@@ -113,6 +113,29 @@ TEST(Sm90CandidatesTest, AllAreDistinctAndFitTheMultiprocessor) {
   });
 }
 
+// Their sums and scales of x fill the registers: the exchange of parts of K spilled.
+TEST(Sm90CandidatesTest, DecodedWeightsWithScalesOfXAreNotSplitInTilesOf256) {
+  int large_tiles = 0;
+  for (const NumberFormat& activation : {kFloat8E4M3, kFloat8E5M2, kInt8}) {
+    QuantSpec spec;
+    spec.weight = IntegerFormat(2);
+    spec.scale = kFloat32;
+    spec.scale_block_k = 256;
+    spec.activation = activation;
+    spec.activation_scale = ActivationScaleKind::kDynamicGroup;
+    spec.activation_group = 128;
+    for (const int64_t n : {512, 8192}) {
+      for (const Sm90Choice& choice :
+           Sm90CandidatesAt(spec, {1, n, 8192}, Sm90XTypes(spec).front(), 256)) {
+        if (choice.config.tokens < 256) continue;
+        ++large_tiles;
+        EXPECT_FALSE(choice.config.splits_k) << KernelName(choice.config);
+      }
+    }
+  }
+  EXPECT_GT(large_tiles, 0);
+}
+
 TEST(Sm90CandidatesTest, ManyRowsComeInTheOrderOfTheModelsCycles) {
   const auto candidates = Sm90CandidatesAt(Specs()[0], {1, 8192, 8192}, ElementType::kBFloat16, 512);
   ASSERT_GT(candidates.size(), 6u);

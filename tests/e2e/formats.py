@@ -174,7 +174,9 @@ def cell(rows):
     if not rows:
         return "–"
     text = verdict(rows)
-    errors = [row["error_of_bound"] for row in rows if "error_of_bound" in row]
+    # JSON has no infinity: null.
+    errors = [float("inf") if row["error_of_bound"] is None else row["error_of_bound"]
+              for row in rows if "error_of_bound" in row]
     if errors:
         text += f"; error {max(errors):.2g} of the bound"
     specialised = sum(map(is_specialised, rows))

@@ -41,6 +41,8 @@ class Tables(unittest.TestCase):
         self.assertEqual(formats.cell([GOOD, {**GOOD, "error_of_bound": 0.5}, REFUSED]),
                          "2 right, 1 NO_KERNEL; error 0.5 of the bound")
         self.assertEqual(formats.cell([SPECIAL]), "1 right; error 0.5 of the bound; 1 specialised")
+        self.assertEqual(formats.cell([{**GOOD, "result": "wrong", "error_of_bound": None}, GOOD]),
+                         "1 right, 1 wrong; error inf of the bound", "an infinite one has no number in JSON")
         self.assertEqual(formats.cell([]), "–")
         self.assertIn("1 failed", formats.cell([{**REFUSED, "result": ""}]), "a status without a reason")
 

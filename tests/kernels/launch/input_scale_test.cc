@@ -201,7 +201,7 @@ TEST_F(InputScalePathTest, ExplainNamesTheKernelInFront) {
   ASSERT_TRUE(explained.ok()) << explained.status();
   EXPECT_THAT(explained->choice.reason, HasSubstr("multiplied by the input scale first"));
   EXPECT_THAT(explained->config, ::testing::Contains(std::pair<std::string, std::string>(
-                                     "quantizer", "quantize_bf16_bf16_scaled_64")));
+                                     "multiplier", "quantize_bf16_bf16_scaled_64")));
 }
 
 // The layer's own static scale belongs to products: x of 16 bits that is not quantized has none.

@@ -71,7 +71,7 @@ TEST_F(CheckpointToolTest, TellsOfWeightsThatAreNotFinite) {
   const gemmctl::ToolRun inspected = Gemmctl({"inspect", model_});
   EXPECT_EQ(inspected.code, gemmctl::kDone);
   EXPECT_THAT(inspected.out,
-              HasSubstr("2 weights of 1 modules are NaN or infinite, the first in a"));
+              HasSubstr("2 weights of 1 module are NaN or infinite, the first in a"));
 }
 
 TEST_F(CheckpointToolTest, RunCountsWhatIsNotFinite) {

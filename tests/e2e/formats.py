@@ -114,6 +114,11 @@ def collected(lines):
     return results, missing
 
 
+def within(root, text):
+    """`text` with paths as the checkout has them, wherever it lies: messages name files."""
+    return text.replace(f"{root}/", "")
+
+
 def run(root, binaries, device, out, jobs, fresh):
     out.parent.mkdir(parents=True, exist_ok=True)
     journal = out.with_name(out.name + ".journal")
@@ -137,7 +142,7 @@ def run(root, binaries, device, out, jobs, fresh):
         return 1
     data["date"] = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
     data["commit"] = commit(root, binaries)
-    out.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
+    out.write_text(within(root, json.dumps(data, indent=1, sort_keys=True)) + "\n")
     if passed:
         journal.unlink()
     return 0 if passed else 1

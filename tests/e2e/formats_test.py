@@ -46,6 +46,12 @@ class Tables(unittest.TestCase):
         self.assertEqual(formats.cell([]), "–")
         self.assertIn("1 failed", formats.cell([{**REFUSED, "result": ""}]), "a status without a reason")
 
+    def test_results_name_files_of_the_checkout_without_where_it_lies(self):
+        self.assertEqual(formats.within(pathlib.Path("/some/where"), '"/some/where/tests/data/a/config.json: no"'),
+                         '"tests/data/a/config.json: no"')
+        for path in sorted((ROOT / "tests/e2e/results").glob("*.json")):
+            self.assertNotRegex(path.read_text(), r'"/[^"]*tests/data', path.name)
+
     def test_devices_stand_side_by_side(self):
         rows = formats.summary(self.runs, self.paths).splitlines()
         self.assertIn("| gptq | int4 | 1 | 1 right; error 0.25 of the bound | 1 right; error 0.5 of the bound; 1 specialised |",

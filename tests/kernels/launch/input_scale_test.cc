@@ -4,13 +4,11 @@
 
 #include <vector>
 
-#include "core/exec/cuda_device.h"
 #include "core/exec/cuda_layer.h"
-#include "kernels/kernel_store.h"
 #include "kernels/launch/quantize_launch.h"
 #include "tests/kernels/device/host_quantize.h"
-#include "tests/kernels/fake_compiler.h"
 #include "tests/kernels/launch/fake_kernels.h"
+#include "tests/kernels/launch/quantize_path.h"
 #include "tests/kernels/scaled_runner.h"
 #include "tests/support/fake_driver.h"
 
@@ -85,45 +83,19 @@ TEST(ScaleInFrontTest, TheWorkspaceFollowsTheType) {
 
 // ---- whole requests ----
 
-class InputScalePathTest : public ::testing::Test {
+class InputScalePathTest : public QuantizePath {
  protected:
-  explicit InputScalePathTest(int cc_major = 8) : fake_({cuda::FakeGpu{.cc_major = cc_major}}) {
-    cuda::SetDriverForTesting(&fake_.table());
-    store_ = *KernelStore::Open({.compile_helper = FakeCompiler::Helper()});
-    Open(1 << 20);
-  }
-  ~InputScalePathTest() override {
-    store_->Close();
-    device_.reset();
-    cuda::SetDriverForTesting(nullptr);
-  }
+  explicit InputScalePathTest(int cc_major = 8) : QuantizePath({.cc_major = cc_major}, 29) { Open(); }
 
-  void Open(uint64_t workspace_bytes) {
-    CudaDeviceOptions options{.moe_workspace_bytes = workspace_bytes, .cache = store_->cache()};
-    options.self_test = false;
-    device_ = std::move((*CreateCudaDevices(options))[0]);
-  }
-
-  template <class Quantize, class Gemm>
-  void UseKernels() {
-    fake_.OnLaunch([this](const cuda::FakeLaunch& launch) {
-      if (launch.kernel.find("QuantizeX") == std::string::npos) return RunFakeKernel<Gemm>(launch);
-      ++multiplied_;
-      overlaps_ = launch.overlaps_previous;
-      HostQuantize<Quantize>::Run(*static_cast<const QuantizeArgs*>(launch.params[0]));
-      return CUDA_SUCCESS;
-    });
+  void See(const cuda::FakeLaunch& launch, const QuantizeArgs&) override {
+    ++multiplied_;
+    overlaps_ = launch.overlaps_previous;
   }
 
   StandardTensor Tensor(const QuantSpec& spec) {
     return WithInputScale(RandomTensor(spec, {1, 70, 300}, random_), random_);
   }
 
-  FakeCompiler compiler_;
-  cuda::FakeDriver fake_;
-  std::shared_ptr<KernelStore> store_;
-  std::unique_ptr<Device> device_;
-  Random random_{29};
   int multiplied_ = 0;
   bool overlaps_ = false;
 };

@@ -5,11 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include "core/exec/cuda_device.h"
-#include "kernels/kernel_store.h"
 #include "tests/kernels/device/host_quantize.h"
-#include "tests/kernels/fake_compiler.h"
 #include "tests/kernels/launch/fake_kernels.h"
+#include "tests/kernels/launch/quantize_path.h"
 #include "tests/kernels/moe_runner.h"
 #include "tests/support/fake_driver.h"
 
@@ -29,36 +27,14 @@ struct Layers {
   StandardTensor down;
 };
 
-class MoeInputScaleTest : public ::testing::Test {
+class MoeInputScaleTest : public QuantizePath {
  protected:
-  MoeInputScaleTest() {
-    cuda::SetDriverForTesting(&fake_.table());
-    store_ = *KernelStore::Open({.compile_helper = FakeCompiler::Helper()});
+  MoeInputScaleTest() : QuantizePath({.cc_major = 8}, 41) {
     Open(1 << 22);
-    UseKernels<Scaler<ElementType::kBFloat16>>();
-  }
-  ~MoeInputScaleTest() override {
-    store_->Close();
-    device_.reset();
-    cuda::SetDriverForTesting(nullptr);
+    UseKernels<Scaler<ElementType::kBFloat16>, Gemm>();
   }
 
-  void Open(uint64_t workspace_bytes) {
-    CudaDeviceOptions options{.moe_workspace_bytes = workspace_bytes, .cache = store_->cache()};
-    options.self_test = false;
-    device_ = std::move((*CreateCudaDevices(options))[0]);
-  }
-
-  template <class Quantize>
-  void UseKernels() {
-    fake_.OnLaunch([this](const cuda::FakeLaunch& launch) {
-      if (launch.kernel.find("QuantizeX") == std::string::npos) return RunFakeKernel<Gemm>(launch);
-      const auto& args = *static_cast<const QuantizeArgs*>(launch.params[0]);
-      rows_.push_back(args.m);
-      HostQuantize<Quantize>::Run(args);
-      return CUDA_SUCCESS;
-    });
-  }
+  void See(const cuda::FakeLaunch&, const QuantizeArgs& args) override { rows_.push_back(args.m); }
 
   // Odd numbers of columns: rows of the workspace are padded.
   Layers RandomLayers(int64_t experts, bool scales_gate_up, bool scales_down) {
@@ -80,11 +56,6 @@ class MoeInputScaleTest : public ::testing::Test {
     RunMoeCase(runner, layers.gate_up, layers.down, gate_up, down, c, random_);
   }
 
-  FakeCompiler compiler_;
-  cuda::FakeDriver fake_{{cuda::FakeGpu{.cc_major = 8}}};
-  std::shared_ptr<KernelStore> store_;
-  std::unique_ptr<Device> device_;
-  Random random_{41};
   std::vector<int64_t> rows_;  // of each launch that multiplies
 };
 
@@ -117,9 +88,9 @@ TEST_F(MoeInputScaleTest, OneExpertAndOneChoice) {
 }
 
 TEST_F(MoeInputScaleTest, RouterLogitsAndOtherTypesOfX) {
-  UseKernels<Scaler<ElementType::kFloat32>>();
+  UseKernels<Scaler<ElementType::kFloat32>, Gemm>();
   Run(RandomLayers(4, true, true), {.tokens = 9, .x_type = kFloat32, .from_logits = true, .total_experts = 6});
-  UseKernels<Scaler<ElementType::kFloat16>>();
+  UseKernels<Scaler<ElementType::kFloat16>, Gemm>();
   Run(RandomLayers(4, true, true), {.tokens = 9, .top_k = 2, .x_type = kFloat16});
 }
 

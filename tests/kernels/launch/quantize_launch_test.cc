@@ -9,12 +9,10 @@
 #include <limits>
 #include <vector>
 
-#include "core/exec/cuda_device.h"
 #include "kernels/base/status.h"
-#include "kernels/kernel_store.h"
 #include "tests/kernels/device/host_quantize.h"
-#include "tests/kernels/fake_compiler.h"
 #include "tests/kernels/launch/fake_kernels.h"
+#include "tests/kernels/launch/quantize_path.h"
 #include "tests/kernels/quantized_runner.h"
 #include "tests/support/fake_driver.h"
 
@@ -130,34 +128,11 @@ using E4M3Rows = RowScaled<kFloat8E4M3, CodeOrder::kPackedForFloat8>;
 using Int8Rows = RowScaled<IntegerFormat(8), CodeOrder::kPackedForInt8>;
 using E4M3Unpacked = RowScaled<kFloat8E4M3, CodeOrder::kRows>;
 
-class QuantizePathTest : public ::testing::Test {
+class QuantizePathTest : public QuantizePath {
  protected:
-  QuantizePathTest() {
-    cuda::SetDriverForTesting(&fake_.table());
-    store_ = *KernelStore::Open({.compile_helper = FakeCompiler::Helper()});
-  }
-  ~QuantizePathTest() override {
-    store_->Close();
-    device_.reset();
-    cuda::SetDriverForTesting(nullptr);
-  }
+  QuantizePathTest() : QuantizePath({}, 23) {}
 
-  void Open(uint64_t workspace_bytes = 1 << 20) {
-    CudaDeviceOptions options{.moe_workspace_bytes = workspace_bytes, .cache = store_->cache()};
-    options.self_test = false;
-    device_ = std::move((*CreateCudaDevices(options))[0]);
-  }
-
-  // Quantizers of `Quantize`, generic GEMMs of `Gemm`; the fake driver has no SM90.
-  template <class Quantize, class Gemm>
-  void UseKernels() {
-    fake_.OnLaunch([this](const cuda::FakeLaunch& launch) {
-      if (launch.kernel.find("QuantizeX") == std::string::npos) return RunFakeKernel<Gemm>(launch);
-      ++quantized_;
-      HostQuantize<Quantize>::Run(*static_cast<const QuantizeArgs*>(launch.params[0]));
-      return CUDA_SUCCESS;
-    });
-  }
+  void See(const cuda::FakeLaunch&, const QuantizeArgs&) override { ++quantized_; }
 
   StandardTensor Tensor(const NumberFormat& weight, const NumberFormat& activation,
                         ActivationScaleKind kind, int64_t group = 0) {
@@ -180,11 +155,6 @@ class QuantizePathTest : public ::testing::Test {
     EXPECT_THAT(run.report.kernel, HasSubstr("gemm_tf32"));
   }
 
-  FakeCompiler compiler_;
-  cuda::FakeDriver fake_;
-  std::shared_ptr<KernelStore> store_;
-  std::unique_ptr<Device> device_;
-  Random random_{23};
   int quantized_ = 0;
 };
 

@@ -59,7 +59,7 @@ struct GroupProductSm90 {
       Partial partial[kFloats];
       const float scales[2] = {unit.SumScale(0, 0), unit.SumScale(0, 1)};
       MultiplyInOneSum(unit, chunk, has_next, next, partial);
-      Step::template Promote<0, Step::kMagicBits>(scales, XFactors(), partial, sum);
+      Step::template Promote<0>(scales, XFactors(), partial, sum);
     } else {
       MultiplyInSums(unit, chunk, has_next, next);
     }
@@ -105,7 +105,7 @@ struct GroupProductSm90 {
       const float* x_scales = chunk.x_scales + step / kSteps * Config::kTokens;
       XFactors x_factors;
       x_factors.Load(x_scales);
-      Step::template Promote<0, Step::kMagicBits>(
+      Step::template Promote<0>(
           scales[Config::kScaleOnWeights ? 0 : step / kStepsPerScale], x_factors, partial, sum);
     }
     if (has_next) unit.Decode(0, a[0]);
@@ -116,9 +116,6 @@ struct GroupProductSm90 {
                         Partial (&partial)[kFloats]) {
     const uint64_t b = ptx::SwizzledTileDescriptor(chunk.activations + slab * Tile::kSlabTileBytes);
     const bool starts = !Step::kSumsInUnit && (slab * kSteps + step) % kStepsPerSum == 0;
-    if constexpr (Step::kIsInteger) {
-      if (starts) Step::StartFromMagic(partial);
-    }
     GEMMD_UNROLL
     for (int s = step; s < step + count; ++s) {
       GEMMD_UNROLL
@@ -127,7 +124,7 @@ struct GroupProductSm90 {
     ptx::WgmmaFence();
     GEMMD_UNROLL
     for (int s = step; s < step + count; ++s) {
-      const bool from_zero = !Step::kIsInteger && s == step && starts;
+      const bool from_zero = s == step && starts;
       Step::template Multiply<Config::kTokens>(a[slab][s], b + s * ptx::kDescriptorStep,
                                                from_zero ? 0 : 1, partial);
     }

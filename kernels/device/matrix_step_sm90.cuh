@@ -76,13 +76,6 @@ struct MatrixStepSm90 {
     for (int i = 0; i < kCount; ++i) ptx::PinRegister(partial[i]);
   }
 
-  // Integer sums that will be promoted may start here instead of at 0, which saves an addition each.
-  template <int kCount>
-  __device__ static void StartFromMagic(Partial (&partial)[kCount]) {
-    GEMMD_UNROLL
-    for (int i = 0; i < kCount; ++i) partial[i] = kMagicBits;
-  }
-
   // Scales of x of the thread's tokens, those of fragment D's kCount elements.
   template <int kCount>
   struct XFactors {
@@ -104,9 +97,8 @@ struct MatrixStepSm90 {
     }
   };
 
-  // sum[kFirst + i] += scale * partial[kFrom + i], kCount of them. Integers started from `kStart`, 0 or
-  // kMagicBits. `scales`: of the thread's two rows of w.
-  template <int kFirst, int32_t kStart, int kFrom = 0, int kCount, int kPartials, int kSums>
+  // sum[kFirst + i] += scale * partial[kFrom + i], kCount of them. `scales`: of the thread's two rows of w.
+  template <int kFirst, int kFrom = 0, int kCount, int kPartials, int kSums>
   __device__ static void Promote(const float (&scales)[2], const XFactors<kCount>& x_factors,
                                  const Partial (&partial)[kPartials], Sum (&sum)[kSums]) {
     GEMMD_UNROLL
@@ -116,24 +108,9 @@ struct MatrixStepSm90 {
       for (int c = 0; c < 4; ++c) {
         const float of_x = c % 2 == 0 ? x.x : x.y;
         const float factor = Config::kHasXScales ? scales[c / 2] * of_x : scales[c / 2];
-        sum[kFirst + j + c] += factor * ToFloat<kStart>(partial[kFrom + j + c]);
+        sum[kFirst + j + c] += factor * static_cast<float>(partial[kFrom + j + c]);
       }
     }
-  }
-
-  // The bits of 1.5 * 2^23 as a float: an integer of up to 22 bits added to them is added to the
-  // float.
-  static constexpr int32_t kMagicBits = 0x4b400000;
-
- private:
-  static constexpr float kMagic = 12582912.0f;
-  template <int32_t kStart>
-  __device__ static float ToFloat(float partial) {
-    return partial;
-  }
-  template <int32_t kStart>
-  __device__ static float ToFloat(int32_t partial) {
-    return FloatOf(static_cast<uint32_t>(partial + (kMagicBits - kStart))) - kMagic;
   }
 };
 

@@ -105,10 +105,10 @@ struct SharedProductSm90 {
     XFactors x_factors;
     x_factors.Load(x_scales);
     Step::Finish(partial);
-    Step::template Promote<kFirst / 2, 0, 0>(scales, x_factors, partial, sum);
+    Step::template Promote<kFirst / 2>(scales, x_factors, partial, sum);
     if constexpr (kPartTokens > kPromotedTokens) {
       x_factors.Load(x_scales + kPromotedTokens * Tile::kXScaleStride);
-      Step::template Promote<kFirst / 2 + kPromotedSums, 0, kPromotedSums>(scales, x_factors,
+      Step::template Promote<kFirst / 2 + kPromotedSums, kPromotedSums>(scales, x_factors,
                                                                            partial, sum);
     }
   }

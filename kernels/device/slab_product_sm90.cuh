@@ -26,6 +26,9 @@ struct SlabProductSm90 {
   static constexpr int kSteps = PackedLayout::kStepsPerSlab;
 
   static constexpr bool kSumsInUnit = Step::kSumsInUnit;
+  // Half of a slab keeps the matrix unit busy while the other half's operands are replaced, so each instruction
+  // exists once: the compiler takes longest for those of 256 tokens.
+  static constexpr bool kInHalves = kSumsInUnit && Config::kTokens == 256;
   // Instructions whose sum has one factor.
   static constexpr int kStepsPerSum =
       Config::kScaleOnWeights ? kSteps : Tile::Unit().scale_step / Tile::Unit().step_columns();
@@ -37,7 +40,9 @@ struct SlabProductSm90 {
   static constexpr int kTokenParts = Config::kTokens / kPartTokens;
   static constexpr int kParts = kTokenParts * kSumsPerSlab;
   static constexpr int kPartSums = kPartTokens / 2;
-  static constexpr int kOperandSets = kSumsInUnit ? 2 : 1;
+  static constexpr int kHalf = kSteps / 2;
+  static constexpr int kOperandSets = kSumsInUnit && !kInHalves ? 2 : 1;
+  using Operands = uint32_t[kSteps][4];
   static_assert(!(Config::kHasXScales && Unit::kIsWide), "scales of x come with 8-bit operands");
 
   // The warpgroup in its block.
@@ -57,7 +62,9 @@ struct SlabProductSm90 {
     LoadScales(unit, ring, place);
     LoadCodes(unit, ring, place);
     unit.Decode(0, a[0]);
-    if constexpr (kSumsInUnit) {
+    if constexpr (kInHalves) {
+      MultiplyInHalves(unit, ring, slabs, place);
+    } else if constexpr (kSumsInUnit) {
       MultiplyInUnit(unit, ring, slabs, place);
     } else {
       MultiplyInParts(unit, ring, slabs, place);
@@ -120,14 +127,61 @@ struct SlabProductSm90 {
 
   template <int kNow>
   __device__ void StartAll(const Ring& ring) {
+    Start<kNow, 0, kSteps>(ring);
+  }
+
+  // `kCount` steps of a slab as one group.
+  template <int kSet, int kFirst, int kCount>
+  __device__ void Start(const Ring& ring) {
     const uint64_t b = ptx::SwizzledTileDescriptor(ring.activations());
-    PinOperands<kNow>(0, kSteps);
+    Pin(a[kSet], kFirst, kCount);
     ptx::WgmmaFence();
     GEMMD_UNROLL
-    for (int s = 0; s < kSteps; ++s) {
-      Step::template Multiply<Config::kTokens>(a[kNow][s], b + s * ptx::kDescriptorStep, 1, sum);
+    for (int s = kFirst; s < kFirst + kCount; ++s) {
+      Step::template Multiply<Config::kTokens>(a[kSet][s], b + s * ptx::kDescriptorStep, 1, sum);
     }
     ptx::WgmmaCommit();
+  }
+
+  // A slab's instructions are two groups, one of which is always in flight: the first one's operands are replaced
+  // by the next slab's while the second runs, and the other way round. Behind the last slab that one is decoded
+  // again, and not used.
+  __device__ void MultiplyInHalves(Unit& unit, Ring& ring, int32_t slabs, const Place& place) {
+    Operands next_a;
+    unit.Decode(0, next_a);
+    Ring before = ring;  // the stage before `ring`'s
+    bool has_before = false;
+    while (true) {
+      const uint32_t zero = static_cast<uint32_t>(slabs) >> 31;
+      Start<0, 0, kHalf>(ring);
+      ptx::WgmmaWait<1>();
+      Take(next_a, kHalf, zero);
+      if (has_before) GiveBack(before, place);
+      Start<0, kHalf, kHalf>(ring);
+      Ring next = ring;
+      if (slabs > 1) next.Advance();
+      LoadScales(unit, next, place);
+      LoadCodes(unit, next, place);
+      unit.Decode(0, next_a);
+      Pin(next_a, 0, kSteps);
+      ptx::WgmmaWait<1>();
+      Take(next_a, 0, zero);
+      if (--slabs == 0) break;
+      before = ring;
+      has_before = true;
+      ring = next;
+    }
+    Step::Finish(sum);
+  }
+
+  // Operands of half a slab, from step `first` on. `zero` is 0, which the compiler does not know: it must not
+  // decode into registers that instructions in flight read.
+  __device__ void Take(const Operands& from, int first, uint32_t zero) {
+    GEMMD_UNROLL
+    for (int s = first; s < first + kHalf; ++s) {
+      GEMMD_UNROLL
+      for (int i = 0; i < 4; ++i) a[0][s][i] = from[s][i] ^ zero;
+    }
   }
 
   // A part of the tokens is multiplied while the part before it is promoted.
@@ -186,7 +240,7 @@ struct SlabProductSm90 {
     constexpr int kFirstStep = kPart / kTokenParts * kStepsPerSum;
     const uint64_t b = ptx::SwizzledTileDescriptor(
         ring.activations() + kPart % kTokenParts * kPartTokens * PackedLayout::kSlabRowBytes);
-    PinOperands<0>(kFirstStep, kStepsPerSum);
+    Pin(a[0], kFirstStep, kStepsPerSum);
     ptx::WgmmaFence();
     GEMMD_UNROLL
     for (int s = kFirstStep; s < kFirstStep + kStepsPerSum; ++s) {
@@ -208,20 +262,19 @@ struct SlabProductSm90 {
                               typename Step::Partial (&partial)[kPartSums]) {
     GEMMD_UNROLL
     for (int i = 0; i < kPartSums; ++i) ptx::PinRegister(partial[i]);
-    Step::template Promote<kPart % kTokenParts * kPartSums, 0>(scales[kPart / kTokenParts],
-                                                               x_factors, partial, sum);
+    Step::template Promote<kPart % kTokenParts * kPartSums>(scales[kPart / kTokenParts], x_factors, partial,
+                                                            sum);
   }
 
-  template <int kSet>
-  __device__ void PinOperands(int first, int count) {
+  __device__ static void Pin(Operands& operands, int first, int count) {
     GEMMD_UNROLL
     for (int s = first; s < first + count; ++s) {
       GEMMD_UNROLL
-      for (int i = 0; i < 4; ++i) ptx::PinRegister(a[kSet][s][i]);
+      for (int i = 0; i < 4; ++i) ptx::PinRegister(operands[s][i]);
     }
   }
 
-  uint32_t a[kOperandSets][kSteps][4];
+  Operands a[kOperandSets];
 };
 
 }  // namespace gemmd::device

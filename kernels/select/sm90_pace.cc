@@ -13,7 +13,7 @@ struct Row {
 // device/gemm_sm90_slab.cuh. Where no decoded tile of 64 exists, its pace is that of 128.
 constexpr Row kSlabInUnit = {{{470, 2800, 3400}, {638, 3600, 5100}, {1098, 5600, 9100}}};
 constexpr Row kSlabInParts = {{{877, 4600, 5400}, {877, 4600, 5400}, {1365, 7300, 7600}}};
-constexpr Row kSlabInInt8Parts = {{{1060, 4600, 5700}, {1060, 4600, 5700}, {1838, 7300, 10300}}};
+constexpr Row kSlabInInt8Parts = {{{940, 4600, 5700}, {940, 4600, 5700}, {1600, 7300, 10300}}};
 constexpr Row kSlabWithXScales = {{{1150, 5500, 8000}, {1150, 5500, 8000}, {2450, 10500, 8000}}};
 constexpr Row kSharedInUnit = {{{573, 1300, 19000}, {715, 2800, 9200}, {1191, 6500, 10400}}};
 constexpr Row kSharedInParts = {{{584, 1300, 19000}, {732, 2800, 9200}, {1314, 6500, 10400}}};

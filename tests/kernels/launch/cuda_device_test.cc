@@ -1,19 +1,19 @@
 // The CUDA device from request to result on the fake driver: planning, upload, arguments, sequence of
-// launches, chunks, errors. The kernels' own parts run on the CPU.
+// launches, chunks, errors. Nothing is compiled: the kernels' own parts run on the CPU.
 #include "core/exec/cuda_device.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
+#include <memory>
 #include <string>
 
 #include "kernels/base/status.h"
 #include "kernels/cuda/context.h"
-#include "kernels/jit/nvrtc.h"
+#include "kernels/kernel_store.h"
 #include "tests/kernels/device_runner.h"
+#include "tests/kernels/fake_compiler.h"
 #include "tests/kernels/launch/fake_kernels.h"
 #include "tests/kernels/moe_runner.h"
 
@@ -31,7 +31,7 @@ using Int4Indexed = HostConfig<IntegerFormat(4), kFloat16, ZeroPointKind::kNone,
 using Int2Indexed = HostConfig<IntegerFormat(2), kFloat32, ZeroPointKind::kNone,
                                SecondaryScaleKind::kNone, false, RowMapping::kIndexed>;
 
-QuantSpec Spec(const NumberFormat& weight, const NumberFormat& scale, int64_t group) {
+QuantSpec GroupSpec(const NumberFormat& weight, const NumberFormat& scale, int64_t group) {
   QuantSpec spec;
   spec.weight = weight;
   spec.scale = scale;
@@ -42,25 +42,14 @@ QuantSpec Spec(const NumberFormat& weight, const NumberFormat& scale, int64_t gr
 class CudaDeviceTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto nvrtc = jit::LoadNvrtc();
-    if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().ToString();
     cuda::SetDriverForTesting(&fake_.table());
-    UseDevice({.cache_directory = *cache_directory_, .self_test = false});
+    UseDevice({.cache = store_->cache(), .self_test = false});
   }
   void TearDown() override {
+    store_->Close();
     device_.reset();
     cuda::SetDriverForTesting(nullptr);
     EXPECT_EQ(fake_.Live(), "");
-  }
-
-  // Tests share compiled kernels.
-  static void SetUpTestSuite() {
-    cache_directory_ = new std::filesystem::path(::testing::TempDir() + "gemmd_cuda_device_test_" +
-                                                 std::to_string(getpid()));
-  }
-  static void TearDownTestSuite() {
-    std::filesystem::remove_all(*cache_directory_);
-    delete cache_directory_;
   }
 
   void UseDevice(const CudaDeviceOptions& options) {
@@ -75,7 +64,9 @@ class CudaDeviceTest : public ::testing::Test {
     fake_.OnLaunch(&RunFakeKernel<Config>);
   }
 
-  static inline std::filesystem::path* cache_directory_ = nullptr;
+  FakeCompiler compiler_;
+  std::shared_ptr<KernelStore> store_ =
+      *KernelStore::Open({.compile_helper = FakeCompiler::Helper()});
   // An architecture that only the generic kernel serves: that one runs on the CPU.
   FakeDriver fake_{{FakeGpu{.cc_major = 8}}};
   std::unique_ptr<Device> device_;
@@ -85,7 +76,7 @@ class CudaDeviceTest : public ::testing::Test {
 TEST_F(CudaDeviceTest, RunsADenseGemm) {
   UseKernels<Int4Dense>();
   DeviceRunner runner(*device_);
-  QuantSpec spec = Spec(IntegerFormat(4), kFloat16, 32);
+  QuantSpec spec = GroupSpec(IntegerFormat(4), kFloat16, 32);
   spec.bias = kFloat16;
   const StandardTensor tensor = RandomTensor(spec, {1, 70, 75}, random_);
   const auto layer = runner.Load(tensor);
@@ -104,7 +95,7 @@ TEST_F(CudaDeviceTest, RunsADenseGemm) {
 TEST_F(CudaDeviceTest, LaunchesNothingForNoRows) {
   DeviceRunner runner(*device_);
   const StandardTensor tensor =
-      RandomTensor(Spec(IntegerFormat(4), kFloat16, 32), {1, 8, 8}, random_);
+      RandomTensor(GroupSpec(IntegerFormat(4), kFloat16, 32), {1, 8, 8}, random_);
   const auto layer = runner.Load(tensor);
   ASSERT_NE(layer, nullptr);
   RunGemmCase(runner, tensor, layer, {.m = 0}, random_);
@@ -114,7 +105,7 @@ TEST_F(CudaDeviceTest, LaunchesNothingForNoRows) {
 TEST_F(CudaDeviceTest, UsesStaticTokenAndGroupActivationScales) {
   UseKernels<Int8Dense>();
   DeviceRunner runner(*device_);
-  QuantSpec spec = Spec(IntegerFormat(8), kFloat32, 0);
+  QuantSpec spec = GroupSpec(IntegerFormat(8), kFloat32, 0);
   spec.activation = kInt8;
   spec.activation_scale = ActivationScaleKind::kStaticTensor;
   const StandardTensor fixed = RandomTensor(spec, {1, 12, 40}, random_);
@@ -159,7 +150,7 @@ void RunCase(DeviceRunner& runner, const MoeLayers& layers, MoeCase c, Random& r
 TEST_F(CudaDeviceTest, RunsMixtureOfExpertsWithAbsentAndForeignIds) {
   UseKernels<Int4Indexed>();
   DeviceRunner runner(*device_);
-  QuantSpec spec = Spec(IntegerFormat(4), kFloat16, 16);
+  QuantSpec spec = GroupSpec(IntegerFormat(4), kFloat16, 16);
   spec.bias = kFloat32;
   const MoeLayers layers = LoadMoe(runner, spec, 5, 40, 24, true, false, random_);
   ASSERT_NE(layers.down_layer, nullptr);
@@ -184,7 +175,7 @@ TEST_F(CudaDeviceTest, IntegerValuedMixtureOfExpertsIsExact) {
   UseKernels<Int2Indexed>();
   DeviceRunner runner(*device_);
   const MoeLayers layers =
-      LoadMoe(runner, Spec(IntegerFormat(2), kFloat32, 8), 3, 9, 10, false, true, random_);
+      LoadMoe(runner, GroupSpec(IntegerFormat(2), kFloat32, 8), 3, 9, 10, false, true, random_);
   RunCase(runner, layers,
           {.tokens = 90,
            .top_k = 2,
@@ -195,12 +186,11 @@ TEST_F(CudaDeviceTest, IntegerValuedMixtureOfExpertsIsExact) {
 }
 
 TEST_F(CudaDeviceTest, RunsLargeRequestsInChunks) {
-  UseDevice(
-      {.cache_directory = *cache_directory_, .moe_workspace_bytes = 20000, .self_test = false});
+  UseDevice({.moe_workspace_bytes = 20000, .cache = store_->cache(), .self_test = false});
   UseKernels<Int4Indexed>();
   DeviceRunner runner(*device_);
   const MoeLayers layers =
-      LoadMoe(runner, Spec(IntegerFormat(4), kFloat16, 16), 4, 24, 16, true, false, random_);
+      LoadMoe(runner, GroupSpec(IntegerFormat(4), kFloat16, 16), 4, 24, 16, true, false, random_);
   const int before = fake_.Calls("cuLaunchKernelEx");
   RunCase(runner, layers, {.tokens = 100, .top_k = 2, .total_experts = 6, .gap = 2}, random_);
   EXPECT_GT(fake_.Calls("cuLaunchKernelEx") - before, 3 * 6);
@@ -211,7 +201,7 @@ TEST_F(CudaDeviceTest, ReportsAFullGpuAndGoesOn) {
   UseKernels<Int4Dense>();
   DeviceRunner runner(*device_);
   const StandardTensor tensor =
-      RandomTensor(Spec(IntegerFormat(4), kFloat16, 32), {1, 8, 8}, random_);
+      RandomTensor(GroupSpec(IntegerFormat(4), kFloat16, 32), {1, 8, 8}, random_);
   fake_.Fail("cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(ReasonOf(device_->LoadLayer(tensor).status()), "GPU_OOM");
   EXPECT_TRUE(device_->health().ok());
@@ -223,7 +213,7 @@ TEST_F(CudaDeviceTest, AStickyErrorEndsTheDevice) {
   UseKernels<Int4Dense>();
   DeviceRunner runner(*device_);
   const StandardTensor tensor =
-      RandomTensor(Spec(IntegerFormat(4), kFloat16, 32), {1, 8, 8}, random_);
+      RandomTensor(GroupSpec(IntegerFormat(4), kFloat16, 32), {1, 8, 8}, random_);
   const auto layer = runner.Load(tensor);
   const HostMatrix host = RandomMatrix(kFloat16, 1, 8, random_);
   const DeviceMatrix x = runner.Upload(host);
@@ -242,10 +232,10 @@ TEST_F(CudaDeviceTest, AStickyErrorEndsTheDevice) {
 
 TEST_F(CudaDeviceTest, RefusesLayersAndStreamsOfAnotherDevice) {
   DeviceRunner runner(*device_);
-  auto others = CreateCudaDevices({.cache_directory = *cache_directory_});
+  auto others = CreateCudaDevices({.cache = store_->cache()});
   ASSERT_TRUE(others.ok());
   const StandardTensor tensor =
-      RandomTensor(Spec(IntegerFormat(4), kFloat16, 32), {1, 8, 8}, random_);
+      RandomTensor(GroupSpec(IntegerFormat(4), kFloat16, 32), {1, 8, 8}, random_);
   const auto layer = runner.Load(tensor);
   ASSERT_NE(layer, nullptr);
   EXPECT_EQ(ReasonOf(others->front()->Explain(*layer, 1).status()), "WRONG_DEVICE");
@@ -281,7 +271,8 @@ TEST_F(CudaDeviceTest, LayersOutliveTheDevice) {
   std::shared_ptr<DeviceLayer> layer;
   {
     DeviceRunner runner(*device_);
-    layer = runner.Load(RandomTensor(Spec(IntegerFormat(4), kFloat16, 32), {1, 8, 8}, random_));
+    layer =
+        runner.Load(RandomTensor(GroupSpec(IntegerFormat(4), kFloat16, 32), {1, 8, 8}, random_));
   }
   device_.reset();
   layer.reset();
@@ -289,8 +280,8 @@ TEST_F(CudaDeviceTest, LayersOutliveTheDevice) {
 
 // What a launch was asked for; the kernel itself needs the GPU.
 TEST(CudaDevicesTest, HopperServesInt4WithPackedWeights) {
-  const auto nvrtc = jit::LoadNvrtc();
-  if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().ToString();
+  FakeCompiler compiler;
+  const auto store = *KernelStore::Open({.compile_helper = FakeCompiler::Helper()});
   FakeDriver fake({FakeGpu{}});
   cuda::SetDriverForTesting(&fake.table());
   cuda::FakeLaunch last;
@@ -302,12 +293,12 @@ TEST(CudaDevicesTest, HopperServesInt4WithPackedWeights) {
     return CUDA_SUCCESS;
   });
   {
-    auto devices = CreateCudaDevices({.self_test = false});
+    auto devices = CreateCudaDevices({.cache = store->cache(), .self_test = false});
     ASSERT_TRUE(devices.ok());
     DeviceRunner runner(*devices->front());
     Random random(3);
     const StandardTensor tensor =
-        RandomTensor(Spec(IntegerFormat(4), kFloat16, 128), {1, 200, 300}, random);
+        RandomTensor(GroupSpec(IntegerFormat(4), kFloat16, 128), {1, 200, 300}, random);
     GemmCall call;
     call.layer = runner.Load(tensor);
     ASSERT_NE(call.layer, nullptr);
@@ -348,7 +339,7 @@ TEST(CudaDevicesTest, TuringIsListedAndRefusesLayersWithTheReason) {
     ASSERT_EQ(devices->size(), 1u);
     Random random(1);
     const absl::StatusOr<std::shared_ptr<DeviceLayer>> layer = devices->front()->LoadLayer(
-        RandomTensor(Spec(IntegerFormat(4), kFloat16, 32), {1, 8, 8}, random));
+        RandomTensor(GroupSpec(IntegerFormat(4), kFloat16, 32), {1, 8, 8}, random));
     EXPECT_EQ(layer.status().code(), absl::StatusCode::kUnimplemented);
     EXPECT_EQ(ReasonOf(layer.status()), "NO_KERNEL");
   }

@@ -2,10 +2,9 @@
 // driver.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,8 +12,9 @@
 #include "core/quant/reference.h"
 #include "kernels/base/status.h"
 #include "kernels/cuda/context.h"
-#include "kernels/jit/nvrtc.h"
+#include "kernels/kernel_store.h"
 #include "tests/kernels/device_runner.h"
+#include "tests/kernels/fake_compiler.h"
 #include "tests/kernels/launch/fake_kernels.h"
 
 namespace gemmd::testing {
@@ -35,19 +35,16 @@ void Append(Buffer& buffer, T value) {
 class CudaEncodingTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto nvrtc = jit::LoadNvrtc();
-    if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().ToString();
     cuda::SetDriverForTesting(&fake_.table());
     fake_.OnLaunch(&RunFakeKernel<HostConfig<IntegerFormat(4), kFloat16>>);
-    cache_ = ::testing::TempDir() + "gemmd_cuda_encoding_test_" + std::to_string(getpid());
-    auto devices = CreateCudaDevices({.cache_directory = cache_, .self_test = false});
+    auto devices = CreateCudaDevices({.cache = store_->cache(), .self_test = false});
     ASSERT_TRUE(devices.ok()) << devices.status();
     device_ = std::move(devices->front());
   }
   void TearDown() override {
+    store_->Close();
     device_.reset();
     cuda::SetDriverForTesting(nullptr);
-    std::filesystem::remove_all(cache_);
   }
 
   // `factor` of column k.
@@ -60,7 +57,9 @@ class CudaEncodingTest : public ::testing::Test {
   }
 
   FakeDriver fake_{{FakeGpu{.cc_major = 8}}};  // only the generic kernel serves it
-  std::filesystem::path cache_;
+  FakeCompiler compiler_;
+  std::shared_ptr<KernelStore> store_ =
+      *KernelStore::Open({.compile_helper = FakeCompiler::Helper()});
   std::unique_ptr<Device> device_;
   Random random_{17};
 };

@@ -4,17 +4,17 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "kernels/jit/compiler.h"
 #include "tests/kernels/select/cubin_resources.h"
+#include "tests/kernels/select/daily_sample.h"
 
 namespace gemmd {
 namespace {
 
-QuantSpec Spec(const NumberFormat& scale, int64_t group) {
+QuantSpec ChoiceSpec(const NumberFormat& scale, int64_t group) {
   QuantSpec spec;
   spec.weight = IntegerFormat(4);
   spec.scale = scale;
@@ -22,8 +22,8 @@ QuantSpec Spec(const NumberFormat& scale, int64_t group) {
   return spec;
 }
 
-QuantSpec SpecWith(const NumberFormat& weight, const NumberFormat& activation) {
-  QuantSpec spec = Spec(kBFloat16, 128);
+QuantSpec ChoiceSpecWith(const NumberFormat& weight, const NumberFormat& activation) {
+  QuantSpec spec = ChoiceSpec(kBFloat16, 128);
   spec.weight = weight;
   spec.activation = activation;
   return spec;
@@ -35,7 +35,7 @@ QuantSpec Unquantized(const NumberFormat& weight) {
   return spec;
 }
 QuantSpec BlockSpec(int64_t block_n) {
-  QuantSpec spec = SpecWith(kFloat8E4M3, kFloat8E4M3);
+  QuantSpec spec = ChoiceSpecWith(kFloat8E4M3, kFloat8E4M3);
   spec.scale = kFloat32;
   spec.scale_block_n = block_n;
   spec.scale_block_k = 128;
@@ -44,15 +44,15 @@ QuantSpec BlockSpec(int64_t block_n) {
   return spec;
 }
 
-std::vector<LayerShape> Shapes() {
+std::vector<LayerShape> ChoiceShapes() {
   return {{1, 1, 1},       {1, 64, 96},      {1, 130, 288},    {1, 576, 1152},  {1, 2112, 7168},
           {1, 6144, 4096}, {1, 28672, 4096}, {1, 4096, 14336}, {1, 8192, 8192}, {1, 7168, 2048}};
 }
 
 TEST(Sm90ChoiceTest, EveryChoiceFitsTheMultiprocessor) {
-  for (const LayerShape& shape : Shapes()) {
+  for (const LayerShape& shape : ChoiceShapes()) {
     for (const int64_t group : {16, 32, 64, 128, 0}) {
-      QuantSpec spec = Spec(kFloat32, group);
+      QuantSpec spec = ChoiceSpec(kFloat32, group);
       spec.zero_point = ZeroPointKind::kInteger;
       int64_t before = 0;
       for (const Sm90Choice& choice : ChooseSm90(spec, shape, ElementType::kFloat16)) {
@@ -76,7 +76,7 @@ TEST(Sm90ChoiceTest, EveryChoiceFitsTheMultiprocessor) {
 
 TEST(Sm90ChoiceTest, SpreadsASquareLayerOverTheMultiprocessors) {
   for (const Sm90Choice& choice :
-       ChooseSm90(Spec(kBFloat16, 128), {1, 8192, 8192}, ElementType::kBFloat16)) {
+       ChooseSm90(ChoiceSpec(kBFloat16, 128), {1, 8192, 8192}, ElementType::kBFloat16)) {
     const int64_t row_tiles =
         (std::min<int64_t>(choice.largest_m, 4096) + choice.config.tokens - 1) /
         choice.config.tokens;
@@ -94,7 +94,7 @@ std::vector<QuantSpec> SpecsToCompile() {
   const std::vector<int64_t> groups = {128, 16, 64, 32, 0, 256};
   const auto add = [&](const NumberFormat& weight, const NumberFormat& activation) {
     const size_t i = specs.size();
-    QuantSpec spec = SpecWith(weight, activation);
+    QuantSpec spec = ChoiceSpecWith(weight, activation);
     spec.scale = scales[i % scales.size()];
     spec.scale_block_k = groups[i % groups.size()];
     if (activation.present() && spec.scale_block_k == 16) spec.scale_block_k = 32;
@@ -149,22 +149,22 @@ void ExpectCompilesWithoutSpills(const Sm90Config& config, const jit::NvrtcTable
               used.code_bytes);
 }
 
-// A sample; all with GEMMD_TEST_FULL=1.
+constexpr size_t kSampledChoices = 97;  // one in as many: 2 seconds each
+
 TEST(Sm90ChoiceTest, EveryChoiceCompilesWithoutSpills) {
   const absl::StatusOr<const jit::NvrtcTable*> nvrtc = jit::LoadNvrtc();
   if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().ToString();
-  const bool all = std::getenv("GEMMD_TEST_FULL") != nullptr;
+  const testing::DailySample sample;
   std::vector<std::string> seen;
-  size_t index = 0;
   for (const QuantSpec& spec : SpecsToCompile()) {
-    for (const LayerShape& shape : Shapes()) {
+    for (const LayerShape& shape : ChoiceShapes()) {
       if (!SupportsSm90(spec, shape, "sm_90a").ok()) continue;
       for (const ElementType x_type : Sm90XTypes(spec)) {
         for (const Sm90Choice& choice : ChooseSm90(spec, shape, x_type)) {
           const std::string name = KernelName(choice.config);
           if (std::find(seen.begin(), seen.end(), name) != seen.end()) continue;
           seen.push_back(name);
-          if (!all && index++ % 29 != 0) continue;
+          if (!sample.Has(seen.size(), kSampledChoices)) continue;
           ExpectCompilesWithoutSpills(choice.config, **nvrtc);
           if (::testing::Test::HasFatalFailure()) return;
         }
@@ -181,7 +181,8 @@ const Sm90Config& ConfigFor(const std::vector<Sm90Choice>& choices, int64_t m) {
 }
 
 TEST(Sm90ChoiceTest, ManyRowsTakeTilesOf256AndStagesOfOneSlab) {
-  const auto choices = ChooseSm90(Spec(kBFloat16, 128), {1, 8192, 8192}, ElementType::kBFloat16);
+  const auto choices =
+      ChooseSm90(ChoiceSpec(kBFloat16, 128), {1, 8192, 8192}, ElementType::kBFloat16);
   EXPECT_EQ(ConfigFor(choices, 4096).tokens, 256);
   EXPECT_TRUE(ConfigFor(choices, 4096).is_slabwise());
   EXPECT_FALSE(ConfigFor(choices, 32).is_slabwise());
@@ -190,7 +191,7 @@ TEST(Sm90ChoiceTest, ManyRowsTakeTilesOf256AndStagesOfOneSlab) {
 TEST(Sm90ChoiceTest, RoundsWeightsOnlyToTheTypeTheirScalesHave) {
   const LayerShape shape = {1, 8192, 8192};
   const auto rounds = [&](const NumberFormat& scale, ElementType x_type, int64_t m) {
-    return ConfigFor(ChooseSm90(Spec(scale, 128), shape, x_type), m).scale_on_weights;
+    return ConfigFor(ChooseSm90(ChoiceSpec(scale, 128), shape, x_type), m).scale_on_weights;
   };
   EXPECT_TRUE(rounds(kBFloat16, ElementType::kBFloat16, 4096));
   EXPECT_TRUE(rounds(kFloat16, ElementType::kFloat16, 4096));
@@ -201,12 +202,12 @@ TEST(Sm90ChoiceTest, RoundsWeightsOnlyToTheTypeTheirScalesHave) {
 
 // Each way a slab kernel treats scales.
 std::vector<QuantSpec> SpecsOfSlabKernels() {
-  QuantSpec sums_of_floats = SpecWith(kFloat8E4M3, kFloat8E4M3);
+  QuantSpec sums_of_floats = ChoiceSpecWith(kFloat8E4M3, kFloat8E4M3);
   sums_of_floats.scale_block_k = 0;
-  QuantSpec folded = SpecWith(kFloat4E2M1, kFloat8E4M3);
+  QuantSpec folded = ChoiceSpecWith(kFloat4E2M1, kFloat8E4M3);
   folded.scale = kFloat8E8M0;
   folded.scale_block_k = 32;
-  QuantSpec zero_points = Spec(kBFloat16, 128);
+  QuantSpec zero_points = ChoiceSpec(kBFloat16, 128);
   zero_points.zero_point = ZeroPointKind::kInteger;
   return {BlockSpec(128),
           BlockSpec(64),
@@ -214,22 +215,25 @@ std::vector<QuantSpec> SpecsOfSlabKernels() {
           folded,
           zero_points,
           Unquantized(kBFloat16),
-          SpecWith(IntegerFormat(8), kInt8),
-          SpecWith(IntegerFormat(4), kInt8)};
+          ChoiceSpecWith(IntegerFormat(8), kInt8),
+          ChoiceSpecWith(IntegerFormat(4), kInt8)};
 }
 
 // The sample above may miss one.
 TEST(Sm90ChoiceTest, EveryKindOfSlabKernelCompiles) {
   const absl::StatusOr<const jit::NvrtcTable*> nvrtc = jit::LoadNvrtc();
   if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().ToString();
+  const testing::DailySample sample;
+  size_t index = 0;
   for (const QuantSpec& spec : SpecsOfSlabKernels()) {
     const auto choices = ChooseSm90(spec, {1, 8192, 8192}, Sm90XTypes(spec).front());
     Sm90Config config = ConfigFor(choices, 4096);
     EXPECT_TRUE(config.is_slabwise());
     ExpectCompilesWithoutSpills(config, **nvrtc);
-    ExpectCompilesWithoutSpills(ConfigFor(choices, 128), **nvrtc);
+    if (sample.Has(index, 2)) ExpectCompilesWithoutSpills(ConfigFor(choices, 128), **nvrtc);
     config.splits_k = !config.splits_k;
-    ExpectCompilesWithoutSpills(config, **nvrtc);
+    if (sample.Has(index + 1, 2)) ExpectCompilesWithoutSpills(config, **nvrtc);
+    ++index;
   }
 }
 

@@ -9,13 +9,10 @@
 #include <thread>
 
 #include "kernels/base/status.h"
-#include "kernels/cuda/context.h"
-#include "kernels/gemm.h"
 #include "kernels/jit/kernel_cache.h"
 #include "kernels/jit/nvrtc.h"
 #include "kernels/layer_programs.h"
 #include "tests/kernels/fake_compiler.h"
-#include "tests/support/fake_driver.h"
 
 namespace gemmd {
 namespace {
@@ -76,95 +73,6 @@ TEST_F(KernelStoreTest, PrewarmedKernelsAreThereAfterwardsAndInOtherProcesses) {
     ASSERT_TRUE(store->cache()->GetOrCompile(program, absl::InfiniteFuture()).ok());
   }
   EXPECT_EQ(store->stats().compilations, 0);
-}
-
-// Of an SM90 GPU that serves layers while their kernels compile.
-GpuKernelsOptions WithoutTester(CUcontext context, const KernelStore& store) {
-  return {.context = context,
-          .architecture = "sm_90a",
-          .cache = store.cache(),
-          .serves_meanwhile = true,
-          .make_tester = nullptr};
-}
-
-// Prewarming and loading must agree on what a layer needs.
-TEST_F(KernelStoreTest, LoadingAPrewarmedLayerCompilesNothing) {
-  PrewarmLayer layer = SmallLayer();
-  layer.spec.scale_block_k = 128;
-  layer.shape = {1, 512, 512};
-  cuda::FakeDriver fake{{cuda::FakeGpu{.cc_major = 9}}};
-  const auto store = Open();
-  Prewarm(*store, {layer}, {"sm_90a"});
-  const uint64_t compiled = store->stats().compilations;
-  {
-    const auto context = *cuda::PrimaryContext::Retain(fake.table(), 0);
-    const cuda::ScopedContext scope(context);
-    GpuKernels kernels(fake.table(), WithoutTester(context.get(), *store));
-    const auto loaded = kernels.PlanLayer(layer.spec, layer.shape, "", absl::InfiniteFuture());
-    ASSERT_TRUE(loaded.ok()) << loaded.status();
-    EXPECT_TRUE(kernels.LoadMoeKernels(absl::InfiniteFuture()).ok());
-    (*loaded)->Specialise();
-    const KernelProgress progress = (*loaded)->progress();
-    EXPECT_GT(progress.total, 1);
-    EXPECT_EQ(progress.ready, progress.total)
-        << "cached kernels serve from the start; failed " << progress.failed << ": " << progress.error;
-  }
-  EXPECT_EQ(store->stats().compilations, compiled);
-}
-
-// Of a layer whose x is multiplied, also those that do it.
-TEST_F(KernelStoreTest, LoadingAPrewarmedLayerWithAnInputScaleCompilesNothing) {
-  PrewarmLayer layer = SmallLayer();
-  layer.spec.scale_block_k = 128;
-  layer.shape = {1, 512, 512};
-  cuda::FakeDriver fake{{cuda::FakeGpu{.cc_major = 9}}};
-  const auto store = Open();
-  Prewarm(*store, {layer}, {"sm_90a"});
-  const uint64_t without = store->stats().compilations;
-  layer.has_input_scale = true;
-  Prewarm(*store, {layer}, {"sm_90a"});
-  const uint64_t compiled = store->stats().compilations;
-  EXPECT_EQ(compiled, without + 6) << "one kernel for each type of x";
-  const auto context = *cuda::PrimaryContext::Retain(fake.table(), 0);
-  const cuda::ScopedContext scope(context);
-  GpuKernels kernels(fake.table(), WithoutTester(context.get(), *store));
-  for (const bool declares_activations : {false, true}) {
-    const auto loaded =
-        kernels.PlanLayer(layer.spec, layer.shape, "", absl::InfiniteFuture(),
-                          {.has_input_scale = true, .declares_activations = declares_activations});
-    ASSERT_TRUE(loaded.ok()) << loaded.status();
-    const std::shared_ptr<const LayerPlan> plan = (*loaded)->plan();
-    EXPECT_NE(plan->ScalerFor(ElementType::kBFloat16), nullptr);
-    EXPECT_EQ(plan->ScalerFor(ElementType::kInt8) == nullptr, declares_activations);
-    EXPECT_EQ(plan->QuantizerFor(ElementType::kBFloat16), nullptr);
-  }
-  EXPECT_EQ(store->stats().compilations, compiled);
-}
-
-// Which of its weights cannot be packed is known only when a layer is loaded.
-TEST_F(KernelStoreTest, LoadingAPrewarmedLayerThatIsNotPackedCompilesNothing) {
-  PrewarmLayer layer = SmallLayer();
-  layer.spec.weight = kFloat8E4M3;
-  layer.spec.scale_block_k = 128;
-  layer.shape = {1, 512, 512};
-  cuda::FakeDriver fake{{cuda::FakeGpu{.cc_major = 9}}};
-  const auto store = Open();
-  Prewarm(*store, {layer}, {"sm_90a"});
-  const uint64_t compiled = store->stats().compilations;
-  {
-    const auto context = *cuda::PrimaryContext::Retain(fake.table(), 0);
-    const cuda::ScopedContext scope(context);
-    GpuKernels kernels(fake.table(), WithoutTester(context.get(), *store));
-    for (const char* why_not_packed : {"", "a weight is no number"}) {
-      const auto loaded =
-          kernels.PlanLayer(layer.spec, layer.shape, why_not_packed, absl::InfiniteFuture());
-      ASSERT_TRUE(loaded.ok()) << loaded.status();
-      const bool is_packed = (*loaded)->plan()->dense.KernelFor(1).name.find("_packed_") != std::string::npos;
-      EXPECT_EQ(is_packed, why_not_packed[0] == '\0');
-    }
-    EXPECT_TRUE(kernels.LoadPackKernel(absl::InfiniteFuture()).ok());
-  }
-  EXPECT_EQ(store->stats().compilations, compiled);
 }
 
 TEST_F(KernelStoreTest, ArchitectureWithoutAKernelIsAnAnswerNotAnError) {

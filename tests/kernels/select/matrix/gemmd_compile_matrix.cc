@@ -37,6 +37,7 @@ struct Options {
   bool merge = false;
   int source = -1;
   std::string record;
+  std::string architecture;
   std::string shard = "1/1";
   int seed = -1;
   int workers = jit::UsableProcessors();
@@ -49,6 +50,8 @@ std::vector<Flag> FlagsOf(Options& options) {
   return {
       {"record", "FILE", "what was compiled; a run goes on with what the file has not",
        jit_bench::Text(options.record)},
+      {"architecture", "NAME", "a matrix of that architecture's kernels only (default: of all)",
+       jit_bench::Text(options.architecture)},
       {"shard", "I/N", "only the I-th of N parts (default 1/1)", jit_bench::Text(options.shard)},
       {"seed", "N", "in a random order: a run with a limit is a sample (default: in theirs)",
        jit_bench::Integer(0, options.seed)},
@@ -71,10 +74,10 @@ std::string HelpText(const std::vector<Flag>& flags) {
       "NAME\n"
       "  gemmd_compile_matrix - compile every kernel that gemmd can ask for\n\n"
       "SYNOPSIS\n"
-      "  gemmd_compile_matrix --record FILE [--workers N] [--shard I/N] [--seed N]\n"
-      "      [--time_limit SECONDS]\n"
-      "  gemmd_compile_matrix --merge --record FILE RECORD...\n"
-      "  gemmd_compile_matrix --source CASE\n\n"
+      "  gemmd_compile_matrix --record FILE [--architecture NAME] [--workers N] [--shard I/N]\n"
+      "      [--seed N] [--time_limit SECONDS]\n"
+      "  gemmd_compile_matrix --merge --record FILE [--architecture NAME] RECORD...\n"
+      "  gemmd_compile_matrix --source CASE [--architecture NAME]\n\n"
       "DESCRIPTION\n"
       "  Goes through all formats, options, shapes and architectures, takes the kernels that the\n"
       "  selection chooses, each once, and compiles them with NVRTC; no GPU is needed. A fault is "
@@ -111,6 +114,14 @@ std::string HelpText(const std::vector<Flag>& flags) {
 int Fail(int code, const absl::Status& status) {
   std::cerr << "gemmd_compile_matrix: " << std::string(status.message()) << "\n";
   return code;
+}
+
+// Of the options' architecture.
+absl::StatusOr<std::vector<MatrixCase>> CasesOf(const Options& options) {
+  std::vector<MatrixCase> cases = WholeMatrix(options.architecture);
+  if (!cases.empty()) return cases;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--architecture: no kernels for '", options.architecture, "'"));
 }
 
 absl::Status ParseShard(const std::string& text, RunOptions& options) {
@@ -186,10 +197,12 @@ void Tell(const Progress& progress, const Record& record, absl::Duration took) {
 int Compile(const Options& options, RunOptions run, absl::Time start) {
   const absl::StatusOr<const jit::NvrtcTable*> nvrtc = jit::LoadNvrtc();
   if (!nvrtc.ok()) return Fail(kExitUnavailable, nvrtc.status());
-  const std::vector<MatrixCase> cases = WholeMatrix();
-  Record record = RecordOf(cases, jit::CompilerName(**nvrtc), options.commit);
   const absl::StatusOr<std::optional<Record>> before = ReadRecord(options.record);
   if (!before.ok()) return Fail(kExitCannotRead, before.status());
+  const absl::StatusOr<std::vector<MatrixCase>> matrix = CasesOf(options);
+  if (!matrix.ok()) return Fail(kExitUsage, matrix.status());
+  const std::vector<MatrixCase>& cases = *matrix;
+  Record record = RecordOf(cases, jit::CompilerName(**nvrtc), options.commit);
   if (before->has_value()) {
     const absl::Status merged = Merge(**before, record);
     if (!merged.ok()) return Fail(kExitForeign, Annotate(merged, options.record));
@@ -217,31 +230,35 @@ int Compile(const Options& options, RunOptions run, absl::Time start) {
 }
 
 int MergeAll(const Options& options) {
-  const std::vector<MatrixCase> cases = WholeMatrix();
-  std::optional<Record> merged;
+  std::vector<Record> records;
   for (const std::string& path : options.files) {
     absl::StatusOr<std::optional<Record>> record = ReadRecord(path);
     if (record.ok() && !record->has_value()) {
       record = absl::NotFoundError(absl::StrCat("cannot read ", path));
     }
     if (!record.ok()) return Fail(kExitCannotRead, record.status());
-    if (!merged.has_value()) {
-      // What this program's matrix is must be known to count by architecture.
-      merged = RecordOf(cases, (*record)->compiler, (*record)->commit);
-    }
-    const absl::Status status = Merge(**record, *merged);
-    if (!status.ok()) return Fail(kExitForeign, Annotate(status, path));
+    records.push_back(**std::move(record));
   }
-  return Finish(options, *merged, cases);
+  const absl::StatusOr<std::vector<MatrixCase>> cases = CasesOf(options);
+  if (!cases.ok()) return Fail(kExitUsage, cases.status());
+  // What this program's matrix is must be known to count by architecture.
+  Record merged = RecordOf(*cases, records[0].compiler, records[0].commit);
+  for (size_t i = 0; i < records.size(); ++i) {
+    const absl::Status status = Merge(records[i], merged);
+    if (!status.ok()) return Fail(kExitForeign, Annotate(status, options.files[i]));
+  }
+  return Finish(options, merged, *cases);
 }
 
-int PrintSource(size_t number) {
-  const std::vector<MatrixCase> cases = WholeMatrix();
-  if (number >= cases.size()) {
+int PrintSource(const Options& options) {
+  const absl::StatusOr<std::vector<MatrixCase>> cases = CasesOf(options);
+  if (!cases.ok()) return Fail(kExitUsage, cases.status());
+  const auto number = static_cast<size_t>(options.source);
+  if (number >= cases->size()) {
     return Fail(kExitUsage, absl::InvalidArgumentError(absl::StrCat(
-                                "--source: there are ", cases.size(), " cases, the first is 0")));
+                                "--source: there are ", cases->size(), " cases, the first is 0")));
   }
-  const jit::KernelSource& source = cases[number].source;
+  const jit::KernelSource& source = (*cases)[number].source;
   std::cout << "// " << source.label << " for " << source.architecture << ": "
             << source.name_expression << "\n"
             << source.program;
@@ -261,7 +278,7 @@ int Main(int argc, char** argv) {
   }
   if (parsed.ok()) parsed = CheckOptions(options, run);
   if (!parsed.ok()) return Fail(kExitUsage, parsed);
-  if (options.source >= 0) return PrintSource(static_cast<size_t>(options.source));
+  if (options.source >= 0) return PrintSource(options);
   return options.merge ? MergeAll(options) : Compile(options, run, start);
 }
 

@@ -48,6 +48,10 @@ QuantSpec SpecOf(const NumberFormat& weight, const NumberFormat& scale, int opti
 // Cases in the order they come, each once.
 class Cases {
  public:
+  explicit Cases(std::vector<std::string> architectures = kArchitectures)
+      : architectures_(std::move(architectures)) {}
+  const std::vector<std::string>& architectures() const { return architectures_; }
+
   void Add(Family family, jit::KernelSource source) {
     if (seen_.insert(IdentityOf(source)).second) cases_.push_back({family, std::move(source)});
   }
@@ -75,6 +79,7 @@ class Cases {
   static std::string IdentityOf(const jit::KernelSource& source) {
     return absl::StrCat(source.architecture, "\n", source.name_expression, "\n", source.program);
   }
+  std::vector<std::string> architectures_;
   std::unordered_set<std::string> seen_;
   std::vector<MatrixCase> cases_;
 };
@@ -83,7 +88,7 @@ void AddGenericFamily(Cases& cases) {
   for (const NumberFormat& weight : WeightFormats()) {
     for (const NumberFormat& scale : kScales) {
       for (int option = 0; option < kOptions; ++option) {
-        for (const std::string& architecture : kArchitectures) {
+        for (const std::string& architecture : cases.architectures()) {
           cases.AddGeneric(SpecOf(weight, scale, option), architecture);
         }
       }
@@ -158,7 +163,7 @@ bool HasSpecialised(const std::string& architecture, int64_t experts) {
 
 void AddSpecialisedFamily(Cases& cases) {
   const std::vector<QuantSpec> specs = SpecialisedSpecs();
-  for (const std::string& architecture : kArchitectures) {
+  for (const std::string& architecture : cases.architectures()) {
     for (const int64_t experts : {1, 8}) {
       if (!HasSpecialised(architecture, experts)) continue;
       const std::vector<LayerShape> shapes = ShapesWith(experts);
@@ -171,7 +176,7 @@ void AddSpecialisedFamily(Cases& cases) {
 
 void AddKernelsAround(Cases& cases) {
   const QuantSpec common = SpecOf(IntegerFormat(4), kFloat16, 0);
-  for (const std::string& architecture : kArchitectures) {
+  for (const std::string& architecture : cases.architectures()) {
     // Nobody asks for them where no layer can be loaded.
     if (!ProgramsOf(common, {.experts = 8, .n = 64, .k = 64}, architecture).ok()) continue;
     for (jit::KernelSource& source : MoeSources(architecture)) {
@@ -189,7 +194,7 @@ void AddKernelsThatMultiply(Cases& cases) {
     fixed.activation_scale = ActivationScaleKind::kStaticTensor;
     specs.push_back(fixed);
   }
-  for (const std::string& architecture : kArchitectures) {
+  for (const std::string& architecture : cases.architectures()) {
     for (const QuantSpec& spec : specs) {
       const auto programs = ProgramsOf(spec, {.experts = 1, .n = 8192, .k = 8192}, architecture,
                                        LayerTraits{.has_input_scale = true});
@@ -230,8 +235,12 @@ bool MatrixCase::promises_no_spills() const {
          source.architecture == "sm_90a";
 }
 
-std::vector<MatrixCase> WholeMatrix() {
-  Cases cases;
+std::vector<MatrixCase> WholeMatrix(const std::string& architecture) {
+  std::vector<std::string> architectures = kArchitectures;
+  if (!architecture.empty()) {
+    std::erase_if(architectures, [&](const std::string& each) { return each != architecture; });
+  }
+  Cases cases(architectures);
   AddGenericFamily(cases);
   AddSpecialisedFamily(cases);
   AddKernelsAround(cases);
@@ -242,7 +251,6 @@ std::vector<MatrixCase> WholeMatrix() {
 }
 
 std::vector<MatrixCase> Sample() {
-  Cases cases;
   const std::vector<NumberFormat> weights = WeightFormats();
   // From sm_80 on: each case has one.
   const std::vector<std::string> architectures(kArchitectures.begin() + 1, kArchitectures.end());

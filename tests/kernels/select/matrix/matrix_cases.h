@@ -28,7 +28,8 @@ struct MatrixCase {
   int allowed_frame_bytes() const;
 };
 
-std::vector<MatrixCase> WholeMatrix();
+// All of one architecture, or of every one; none where `architecture` is no name of one with kernels.
+std::vector<MatrixCase> WholeMatrix(const std::string& architecture = "");
 // A part that has every format, scale type, option and architecture.
 std::vector<MatrixCase> Sample();
 

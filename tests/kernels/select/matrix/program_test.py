@@ -4,14 +4,18 @@
 """
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 PROGRAM = sys.argv.pop(1) if len(sys.argv) > 1 else "gemmd_compile_matrix"
-SHARDS = 20000  # so that a part is a few kernels
+ARCHITECTURE = "sm_80"  # a matrix of 3 thousand kernels: all are known in a fraction of a second
+SHARDS = 3000  # so that a part is a kernel or two
+SAMPLES = 6000  # of the whole matrix: ten kernels each
 
 
 def run(*options):
@@ -30,7 +34,22 @@ class Program(unittest.TestCase):
         return json.loads(self.path(name).read_text())
 
     def compile(self, name, shard, *options):
-        return run(f"--record={self.path(name)}", f"--shard={shard}/{SHARDS}", "--commit=abc", *options)
+        return run(f"--record={self.path(name)}", f"--shard={shard}/{SHARDS}", f"--architecture={ARCHITECTURE}",
+                   "--commit=abc", *options)
+
+    def merge(self, name, *records):
+        return run("--merge", f"--record={self.path(name)}", f"--architecture={ARCHITECTURE}", *map(self.path, records))
+
+    # Others every day, in an order that is mixed; GEMMD_TEST_DAY=N repeats those of a day.
+    def test_a_sample_of_the_whole_matrix_has_no_faults(self):
+        day = int(os.environ.get("GEMMD_TEST_DAY", time.time() // 86400))
+        print(f"sample of GEMMD_TEST_DAY={day}", flush=True)
+        result = run(f"--record={self.path('sample.json')}", f"--shard={day % SAMPLES + 1}/{SAMPLES}")
+        record = self.record("sample.json")
+        self.assertEqual(record["faults"], [], result.stdout)
+        self.assertEqual(result.returncode, 2, result.stderr)  # kernels are missing
+        self.assertGreaterEqual(record["runs"][0]["cases"], 9)
+        self.assertGreater(len(record["architectures"]), 8)
 
     def test_help_is_a_manual(self):
         text = run("--help").stdout
@@ -39,7 +58,8 @@ class Program(unittest.TestCase):
 
     def test_wrong_command_lines_end_with_64(self):
         for options in ([], ["--record=x", "--shard=0/2"], ["--record=x", "--shard=3/2"], ["--record=x", "--shard=1"],
-                        ["--record=x", "y"], ["--record=x", "--merge"], ["--nonsense"]):
+                        ["--record=x", "y"], ["--record=x", "--merge"], ["--nonsense"],
+                        [f"--record={self.path('x')}", "--architecture=sm_1"]):
             self.assertEqual(run(*options).returncode, 64, options)
 
     def test_parts_are_compiled_and_merged(self):
@@ -47,7 +67,7 @@ class Program(unittest.TestCase):
             result = self.compile(name, shard)
             # Not everything: 2, or 1 when a kernel among these few has a fault.
             self.assertEqual(result.returncode, 1 if self.record(name)["faults"] else 2, result.stderr)
-        merged = run("--merge", f"--record={self.path('all.json')}", self.path("1.json"), self.path("2.json"))
+        merged = self.merge("all.json", "1.json", "2.json")
 
         one, both = self.record("1.json"), self.record("all.json")
         self.assertEqual([part["cases"] > 0 for part in one["runs"]], [True, False])  # the second had nothing to do
@@ -60,11 +80,12 @@ class Program(unittest.TestCase):
                          compiled + self.record("2.json")["runs"][0]["cases"])
         self.assertEqual(sum(counts["cases"] for counts in both["architectures"].values()), both["matrix"]["cases"])
         self.assertIn(f"{both['matrix']['cases']} kernels in all", merged.stdout)
+        self.assertEqual(list(both["architectures"]), [ARCHITECTURE])
         self.assertEqual(both["commit"], "abc")
         self.assertFalse(both["complete"] or both["passed"])
 
     def test_the_limit_is_kept_and_leaves_a_record(self):
-        result = run(f"--record={self.path('none.json')}", "--time_limit=0.001")
+        result = self.compile("none.json", 1, "--time_limit=0.001")
         self.assertEqual(result.returncode, 2, result.stderr)
         self.assertEqual(self.record("none.json")["compiled"], "")
 
@@ -79,15 +100,15 @@ class Program(unittest.TestCase):
         self.assertEqual(self.record("old.json"), record)  # untouched
 
     def test_the_program_of_a_case_is_printed(self):
-        text = run("--source=0").stdout
-        self.assertRegex(text, r"\A// \S+ for sm_\d+a?: gemmd::device::")
+        text = run("--source=0", f"--architecture={ARCHITECTURE}").stdout
+        self.assertRegex(text, rf"\A// \S+ for {ARCHITECTURE}: gemmd::device::")
         self.assertIn("#include \"kernels/device/", text)
-        self.assertEqual(run("--source=999999").returncode, 64)
+        self.assertEqual(run("--source=999999", f"--architecture={ARCHITECTURE}").returncode, 64)
 
     def test_what_is_no_record_ends_with_74(self):
         self.path("bad.json").write_text("{}")
         self.assertEqual(self.compile("bad.json", 1).returncode, 74)
-        self.assertEqual(run("--merge", f"--record={self.path('all.json')}", self.path("missing.json")).returncode, 74)
+        self.assertEqual(self.merge("all.json", "missing.json").returncode, 74)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@
 namespace gemmd {
 namespace {
 
-constexpr size_t kMaxPathBytes = 4096;
+constexpr size_t kMaxModelPathBytes = 4096;
 constexpr size_t kMaxPatternBytes = 1024;
 constexpr size_t kMaxPrefixBytes = 128;
 constexpr int kMaxPatterns = 64;
@@ -71,7 +71,7 @@ void ProgressTo(const ModelProgress& from, v1::RegisterLayerProgress& to) {
 }  // namespace
 
 absl::StatusOr<ModelRequest> FromProto(const v1::RegisterModelRequest& from) {
-  GEMMD_RETURN_IF_ERROR(CheckLength("path", from.path(), kMaxPathBytes));
+  GEMMD_RETURN_IF_ERROR(CheckLength("path", from.path(), kMaxModelPathBytes));
   GEMMD_RETURN_IF_ERROR(CheckLength("name_prefix", from.name_prefix(), kMaxPrefixBytes));
   ModelRequest to;
   to.device = from.device();

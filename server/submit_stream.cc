@@ -15,9 +15,9 @@ namespace {
 
 using Reactor = grpc::ServerBidiReactor<v1::SubmitRequest, v1::SubmitResponse>;
 
-class FailedStream : public Reactor {
+class FailedSubmit : public Reactor {
  public:
-  explicit FailedStream(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
+  explicit FailedSubmit(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
   void OnDone() override { delete this; }
 };
 
@@ -194,7 +194,7 @@ class SubmitStream : public Reactor, public OpenCalls::Stream {
 
 Reactor* NewSubmitStream(const ServiceContext* context,
                          absl::StatusOr<std::shared_ptr<Session>> session, absl::Time deadline) {
-  if (!session.ok()) return new FailedStream(session.status());
+  if (!session.ok()) return new FailedSubmit(session.status());
   auto* stream = new SubmitStream(context, *std::move(session), deadline);
   stream->Start();
   return stream;

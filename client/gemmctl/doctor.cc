@@ -21,7 +21,7 @@
 namespace gemmd::gemmctl {
 namespace {
 
-constexpr char kVersion[] = "0.1.0";
+constexpr char kToolVersion[] = "0.1.0";
 
 struct Finding {
   std::string level;  // ok, warn or fail
@@ -88,8 +88,8 @@ bool CheckSocketFile(const client::Address& address, Examination& exam) {
 }
 
 void CheckVersion(const v1::HelloResponse& hello, Examination& exam) {
-  const std::string text = absl::StrCat("daemon ", hello.server_version(), ", tool ", kVersion);
-  if (hello.server_version() == kVersion) {
+  const std::string text = absl::StrCat("daemon ", hello.server_version(), ", tool ", kToolVersion);
+  if (hello.server_version() == kToolVersion) {
     exam.Ok("version", text);
   } else {
     exam.Warn("version", text,

@@ -18,7 +18,7 @@ namespace {
 
 std::string AgeText(uint64_t seconds) { return absl::FormatDuration(absl::Seconds(seconds)); }
 
-std::string IdText(uint64_t id) { return absl::StrCat(absl::Hex(id, absl::kZeroPad16)); }
+std::string HexId(uint64_t id) { return absl::StrCat(absl::Hex(id, absl::kZeroPad16)); }
 
 Table DevicesTable(const google::protobuf::RepeatedPtrField<v1::DeviceInfo>& devices) {
   Table table({"DEVICE", "NAME", "ARCH", "SMs", "MEMORY", "WEIGHTS", "STATE"});
@@ -102,7 +102,7 @@ absl::StatusOr<int> RunSessions(const Context& context, const Arguments&) {
   for (const v1::SessionInfo& session : response.sessions()) {
     // Only the session socket tells who its client is.
     const bool known = session.transport() != "stream";
-    table.Add({IdText(session.session_id()), session.name(),
+    table.Add({HexId(session.session_id()), session.name(),
                known && session.pid() != 0 ? absl::StrCat(session.pid()) : "-",
                known ? absl::StrCat(session.uid()) : "-", session.transport(),
                absl::StrCat(session.layers()), absl::StrCat(session.regions()),

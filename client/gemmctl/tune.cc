@@ -32,7 +32,7 @@ std::string LayerText(const v1::TuneProgress& step) {
                       step.x_type().empty() ? "" : absl::StrCat(", ", step.x_type(), " x"));
 }
 
-absl::StatusOr<v1::TuneRequest> MakeRequest(const Arguments& arguments) {
+absl::StatusOr<v1::TuneRequest> MakeTuneRequest(const Arguments& arguments) {
   v1::TuneRequest request;
   if (!arguments.Text("manifest").empty()) {
     v1::PrewarmRequest manifest;
@@ -60,9 +60,9 @@ absl::StatusOr<v1::TuneRequest> MakeRequest(const Arguments& arguments) {
 }
 
 // What was measured, as it comes in.
-class Report {
+class TuneReport {
  public:
-  explicit Report(const Context& context) : context_(context) {}
+  explicit TuneReport(const Context& context) : context_(context) {}
 
   void Take(const v1::TuneProgress& step) {
     failed_ = failed_ || step.outcome() == v1::TUNE_OUTCOME_FAILED;
@@ -121,8 +121,8 @@ class Report {
 
 absl::StatusOr<int> Measure(const Context& context, const Arguments& arguments,
                             const client::Admin& admin) {
-  GEMMD_ASSIGN_OR_RETURN(const v1::TuneRequest request, MakeRequest(arguments));
-  Report report(context);
+  GEMMD_ASSIGN_OR_RETURN(const v1::TuneRequest request, MakeTuneRequest(arguments));
+  TuneReport report(context);
   GEMMD_RETURN_IF_ERROR(
       admin.Tune(request, [&report](const v1::TuneProgress& step) { report.Take(step); }));
   report.Summarize();
@@ -134,7 +134,8 @@ const char* OriginText(const v1::TunedLayer& layer) {
   return layer.built_in() ? "shipped" : "measured";
 }
 
-absl::StatusOr<int> List(const Context& context, const Arguments&, const client::Admin& admin) {
+absl::StatusOr<int> ListTables(const Context& context, const Arguments&,
+                               const client::Admin& admin) {
   GEMMD_ASSIGN_OR_RETURN(const v1::ListTuningResponse response, admin.ListTuning());
   if (context.json) {
     context.PrintJson(ToJson(response));
@@ -157,8 +158,8 @@ absl::StatusOr<int> List(const Context& context, const Arguments&, const client:
   return kDone;
 }
 
-absl::StatusOr<int> Export(const Context& context, const Arguments& arguments,
-                           const client::Admin& admin) {
+absl::StatusOr<int> ExportTables(const Context& context, const Arguments& arguments,
+                                 const client::Admin& admin) {
   const std::string path = arguments.Text("export");
   GEMMD_ASSIGN_OR_RETURN(ExportFile file, ExportFile::Create(path, arguments.Has("force")));
   GEMMD_ASSIGN_OR_RETURN(const std::string json, admin.ExportTuning());
@@ -206,8 +207,8 @@ absl::Status AboutFile(const absl::Status& status, const std::string& path, size
   return Error(status.code(), ReasonOf(status), absl::StrCat(place, status.message()));
 }
 
-absl::StatusOr<int> Import(const Context& context, const Arguments& arguments,
-                           const client::Admin& admin) {
+absl::StatusOr<int> ImportTables(const Context& context, const Arguments& arguments,
+                                 const client::Admin& admin) {
   GEMMD_ASSIGN_OR_RETURN(const std::string text,
                          ReadText(arguments.Text("import"), kMostImportedBytes));
   v1::ImportTuningResponse sum;
@@ -237,7 +238,7 @@ absl::StatusOr<int> RunTune(const Context& context, const Arguments& arguments) 
   Action action = &Measure;
   int chosen = 0;
   constexpr std::pair<const char*, Action> kActions[] = {
-      {"list", &List}, {"export", &Export}, {"import", &Import}};
+      {"list", &ListTables}, {"export", &ExportTables}, {"import", &ImportTables}};
   for (const auto& [name, other] : kActions) {
     if (!arguments.Has(name)) continue;
     action = other;

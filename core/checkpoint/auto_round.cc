@@ -15,6 +15,7 @@
 #include "core/checkpoint/reader_parts.h"
 
 namespace gemmd {
+namespace auto_round {
 namespace {
 
 constexpr int64_t kUnquantizedBits = 16;
@@ -193,12 +194,13 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
 }
 
 }  // namespace
+}  // namespace auto_round
 
 CheckpointReader AutoRoundReader() {
   return {
       "auto-round",
       {".qweight", ".qzeros", ".scales", ".weight_packed", ".weight_scale_inv", ".weight_scale"},
-      &Read};
+      &auto_round::Read};
 }
 
 }  // namespace gemmd

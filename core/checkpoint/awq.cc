@@ -14,6 +14,7 @@
 #include "core/quant/bit_row.h"
 
 namespace gemmd {
+namespace awq {
 namespace {
 
 constexpr int kBits = 4;
@@ -197,7 +198,8 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
 }
 
 }  // namespace
+}  // namespace awq
 
-CheckpointReader AwqReader() { return {"awq", {".qweight", ".qzeros", ".scales"}, &Read}; }
+CheckpointReader AwqReader() { return {"awq", {".qweight", ".qzeros", ".scales"}, &awq::Read}; }
 
 }  // namespace gemmd

@@ -16,6 +16,7 @@
 #include "core/quant/reference.h"
 
 namespace gemmd {
+namespace bitnet {
 namespace {
 
 constexpr int kBits = 2;
@@ -149,7 +150,8 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
 }
 
 }  // namespace
+}  // namespace bitnet
 
-CheckpointReader BitnetReader() { return {"bitnet", {".weight_scale"}, &Read}; }
+CheckpointReader BitnetReader() { return {"bitnet", {".weight_scale"}, &bitnet::Read}; }
 
 }  // namespace gemmd

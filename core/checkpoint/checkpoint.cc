@@ -97,7 +97,7 @@ absl::StatusOr<CheckpointLayer> ReadModule(const CheckpointFiles& files,
 }
 
 // Replaces a layer that was read whole by the part that `slice` says.
-absl::Status Cut(const SliceRequest& slice, StandardTensor& tensor) {
+absl::Status CutOut(const SliceRequest& slice, StandardTensor& tensor) {
   if (slice.whole()) return absl::OkStatus();
   GEMMD_ASSIGN_OR_RETURN(tensor, Slice(tensor, slice));
   return absl::OkStatus();
@@ -175,13 +175,13 @@ absl::StatusOr<CheckpointLayer> ReadRows(const CheckpointFiles& files,
     GEMMD_ASSIGN_OR_RETURN(const RowPart rows, PartOfRequest(slice, parts[i].module(), i,
                                                              parts.size(), read.tensor.shape.n));
     if (slice.rows.size > 1) slices.part.row_parts = {rows};
-    GEMMD_RETURN_IF_ERROR(Cut(slices.part, read.tensor));
+    GEMMD_RETURN_IF_ERROR(CutOut(slices.part, read.tensor));
     tensors.push_back(std::move(read.tensor));
   }
   auto combined = ConcatenateRows(std::move(tensors));
   if (!combined.ok()) return CannotCombine(module, combined.status());
   layer.tensor = *std::move(combined);
-  GEMMD_RETURN_IF_ERROR(Cut(slices.joined, layer.tensor));
+  GEMMD_RETURN_IF_ERROR(CutOut(slices.joined, layer.tensor));
   return layer;
 }
 
@@ -241,7 +241,7 @@ absl::StatusOr<CheckpointLayer> ReadSlice(const CheckpointFiles& files,
   if (by_rank && slice.row_parts.empty() && !layer.tensor.gate_up_interleaved) {
     GEMMD_ASSIGN_OR_RETURN(slice.row_parts, FusedRowParts(tensors.module(), layer.tensor.shape.n));
   }
-  GEMMD_RETURN_IF_ERROR(Cut(slice, layer.tensor));
+  GEMMD_RETURN_IF_ERROR(CutOut(slice, layer.tensor));
   return layer;
 }
 

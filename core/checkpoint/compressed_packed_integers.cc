@@ -12,7 +12,7 @@
 namespace gemmd {
 namespace {
 
-constexpr char kPacked[] = ".weight_packed";
+constexpr char kPackedCodes[] = ".weight_packed";
 constexpr char kZeroPoint[] = ".weight_zero_point";
 constexpr char kGroupIndex[] = ".weight_g_idx";
 constexpr int64_t kDenseSince = 18;  // version 0.18 writes dense words for 3, 5, 6 and 7 bits
@@ -32,15 +32,16 @@ absl::StatusOr<Packing> PackingOf(const CompressedScheme& scheme, const ModuleTe
   if (32 % scheme.bits == 0 && dense) return Packing::kDense;  // they coincide
   if (dense && padded) {
     if (scheme.version == 0) {
-      return tensors.Bad(kPacked, "dense or padded words: shape and version do not tell");
+      return tensors.Bad(kPackedCodes, "dense or padded words: shape and version do not tell");
     }
     return scheme.version >= kDenseSince ? Packing::kDense : Packing::kPadded;
   }
   if (dense) return Packing::kDense;
   if (padded) return Packing::kPadded;
-  return tensors.Bad(kPacked, absl::StrCat("expected ", WordsOf(Packing::kDense, k, scheme.bits),
-                                           " words for K ", k, " and ", scheme.bits, " bits, got ",
-                                           tensors.Find(kPacked)->Describe()));
+  return tensors.Bad(
+      kPackedCodes,
+      absl::StrCat("expected ", WordsOf(Packing::kDense, k, scheme.bits), " words for K ", k,
+                   " and ", scheme.bits, " bits, got ", tensors.Find(kPackedCodes)->Describe()));
 }
 
 // The code at `index` of a stream whose words are `stride` apart.
@@ -143,15 +144,15 @@ absl::Status ReadGroupIndex(const CompressedScheme& scheme, bool stacked, Module
 
 absl::StatusOr<StandardTensor> ReadPackedIntegers(const CompressedScheme& scheme,
                                                   ModuleTensors& tensors) {
-  const TensorInfo* stored = tensors.Find(kPacked);
+  const TensorInfo* stored = tensors.Find(kPackedCodes);
   const bool stacked = stored != nullptr && stored->shape.size() == 3;
-  GEMMD_ASSIGN_OR_RETURN(const TensorInfo info, tensors.Require(kPacked, stacked ? 3 : 2));
+  GEMMD_ASSIGN_OR_RETURN(const TensorInfo info, tensors.Require(kPackedCodes, stacked ? 3 : 2));
   StandardTensor tensor;
   GEMMD_ASSIGN_OR_RETURN(tensor.shape, ReadShape(tensors, info));
   const auto [experts, n, k] = tensor.shape;
   tensor.spec.weight = IntegerFormat(scheme.bits);
   GEMMD_ASSIGN_OR_RETURN(const Packing packing, PackingOf(scheme, tensors, info.shape.back(), k));
-  GEMMD_ASSIGN_OR_RETURN(TensorData packed, tensors.Read(kPacked, {"I32"}, {info.shape}));
+  GEMMD_ASSIGN_OR_RETURN(TensorData packed, tensors.Read(kPackedCodes, {"I32"}, {info.shape}));
   GEMMD_ASSIGN_OR_RETURN(const std::vector<Shape> shapes,
                          ScaleShapes(scheme, tensors, stacked, tensor));
   GEMMD_ASSIGN_OR_RETURN(

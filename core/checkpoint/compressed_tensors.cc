@@ -12,6 +12,7 @@
 #include "core/checkpoint/reader_parts.h"
 
 namespace gemmd {
+namespace compressed_tensors {
 namespace {
 
 absl::StatusOr<StandardTensor> ReadWeights(const CompressedScheme& scheme, ModuleTensors& tensors) {
@@ -96,9 +97,10 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
 }
 
 }  // namespace
+}  // namespace compressed_tensors
 
 CheckpointReader CompressedTensorsReader() {
-  return {"compressed-tensors", {".weight_packed", ".weight_scale"}, &Read};
+  return {"compressed-tensors", {".weight_packed", ".weight_scale"}, &compressed_tensors::Read};
 }
 
 }  // namespace gemmd

@@ -17,6 +17,7 @@
 #include "core/checkpoint/reader_parts.h"
 
 namespace gemmd {
+namespace fp8 {
 namespace {
 
 struct Fp8Scheme {
@@ -198,11 +199,12 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
 }
 
 }  // namespace
+}  // namespace fp8
 
 CheckpointReader Fp8Reader() {
   return {"fp8",
           {".weight_scale_inv", "_scale_inv", ".weight_scale", "_weight_scale", ".scale"},
-          &Read};
+          &fp8::Read};
 }
 
 }  // namespace gemmd

@@ -13,6 +13,7 @@
 #include "core/quant/bit_row.h"
 
 namespace gemmd {
+namespace gptq {
 namespace {
 
 constexpr int64_t kPlaneCodes = 32;  // codes per unit of the planar layout
@@ -256,7 +257,8 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
 }
 
 }  // namespace
+}  // namespace gptq
 
-CheckpointReader GptqReader() { return {"gptq", {".qweight", ".qzeros", ".scales"}, &Read}; }
+CheckpointReader GptqReader() { return {"gptq", {".qweight", ".qzeros", ".scales"}, &gptq::Read}; }
 
 }  // namespace gemmd

@@ -17,6 +17,7 @@
 #include "core/quant/bit_row.h"
 
 namespace gemmd {
+namespace modelopt {
 namespace {
 
 constexpr char kWeight[] = ".weight";
@@ -324,9 +325,10 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
 }
 
 }  // namespace
+}  // namespace modelopt
 
 CheckpointReader ModelOptReader() {
-  return {"modelopt", {".weight_scale", "_weight_scale"}, &Read};
+  return {"modelopt", {".weight_scale", "_weight_scale"}, &modelopt::Read};
 }
 
 }  // namespace gemmd

@@ -12,6 +12,7 @@
 #include "core/checkpoint/reader_parts.h"
 
 namespace gemmd {
+namespace mxfp4 {
 namespace {
 
 constexpr int64_t kBlock = 32;
@@ -66,9 +67,10 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
 }
 
 }  // namespace
+}  // namespace mxfp4
 
 CheckpointReader Mxfp4Reader() {
-  return {"mxfp4", {"_blocks", ".blocks", ".weight_scale", ".scale"}, &Read};
+  return {"mxfp4", {"_blocks", ".blocks", ".weight_scale", ".scale"}, &mxfp4::Read};
 }
 
 }  // namespace gemmd

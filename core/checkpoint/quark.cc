@@ -19,6 +19,7 @@
 #include "core/quant/bit_row.h"
 
 namespace gemmd {
+namespace quark {
 namespace {
 
 constexpr char kWeight[] = ".weight";
@@ -411,7 +412,8 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
 }
 
 }  // namespace
+}  // namespace quark
 
-CheckpointReader QuarkReader() { return {"quark", {".weight_scale"}, &Read}; }
+CheckpointReader QuarkReader() { return {"quark", {".weight_scale"}, &quark::Read}; }
 
 }  // namespace gemmd

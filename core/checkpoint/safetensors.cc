@@ -92,8 +92,8 @@ absl::StatusOr<TensorInfo> ParseTensor(const JsonTable& entry, uint64_t data_sta
 }
 
 // Every byte of the data belongs to exactly one tensor, as in the reference implementation.
-absl::Status CheckCoverage(const TensorMap& tensors, uint64_t data_start, uint64_t file_size) {
-  std::vector<const TensorMap::value_type*> sorted;
+absl::Status CheckCoverage(const TensorsByName& tensors, uint64_t data_start, uint64_t file_size) {
+  std::vector<const TensorsByName::value_type*> sorted;
   for (const auto& tensor : tensors) sorted.push_back(&tensor);
   std::sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) {
     return std::pair(a->second.offset, a->second.bytes) <
@@ -141,13 +141,13 @@ std::string DescribeShape(const std::vector<int64_t>& shape) {
 
 std::string TensorInfo::Describe() const { return absl::StrCat(dtype, " ", DescribeShape(shape)); }
 
-absl::StatusOr<TensorMap> ParseSafetensorsHeader(absl::string_view start, uint64_t file_size) {
+absl::StatusOr<TensorsByName> ParseSafetensorsHeader(absl::string_view start, uint64_t file_size) {
   GEMMD_ASSIGN_OR_RETURN(const uint64_t length, HeaderLength(start, file_size));
   if (start.size() - kLengthBytes < length) return BadCheckpoint("the header is cut off");
   auto header = ParseJsonObject<JsonTable>(start.substr(kLengthBytes, length));
   if (!header.ok()) return Annotate(header.status(), "header");
   const uint64_t data_start = kLengthBytes + length;
-  TensorMap tensors;
+  TensorsByName tensors;
   for (const auto& [name, entry] : header->items()) {
     if (name == "__metadata__") continue;
     auto tensor = ParseTensor(entry, data_start, file_size - data_start);

@@ -34,13 +34,13 @@ struct TensorInfo {
   std::string Describe() const;  // "I32 [32, 96]"
 };
 
-using TensorMap = std::map<std::string, TensorInfo>;
+using TensorsByName = std::map<std::string, TensorInfo>;
 
 std::string DescribeShape(const std::vector<int64_t>& shape);
 
 // Tensors of a file of `file_size` bytes that begins with `start`: the 8 bytes of the length and
 // the whole header at least, as far as `file_size` allows.
-absl::StatusOr<TensorMap> ParseSafetensorsHeader(absl::string_view start, uint64_t file_size);
+absl::StatusOr<TensorsByName> ParseSafetensorsHeader(absl::string_view start, uint64_t file_size);
 
 class SafetensorsFile {
  public:
@@ -48,7 +48,7 @@ class SafetensorsFile {
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(const std::filesystem::path& path,
                                                                const std::string& name);
   const std::string& name() const { return name_; }
-  const TensorMap& tensors() const { return tensors_; }
+  const TensorsByName& tensors() const { return tensors_; }
   const TensorInfo* Find(const std::string& tensor) const;
 
   // The bytes of one of this file's tensors; an error when the file changed since its header was read.
@@ -68,7 +68,7 @@ class SafetensorsFile {
   std::filesystem::path path_;
   std::string name_;
   Version version_{};  // when the header was read
-  TensorMap tensors_;
+  TensorsByName tensors_;
 };
 
 }  // namespace gemmd

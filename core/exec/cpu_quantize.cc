@@ -9,7 +9,7 @@
 namespace gemmd {
 namespace {
 
-float StaticScale(const StandardTensor& tensor) {
+float FixedScale(const StandardTensor& tensor) {
   float scale = 0;
   if (tensor.activation_scale.size() < sizeof(scale)) return scale;
   std::memcpy(&scale, tensor.activation_scale.data(), sizeof(scale));
@@ -23,7 +23,7 @@ bool QuantizesX(const StandardTensor& tensor, const NumberFormat& x) {
 }
 
 void QuantizeX(const StandardTensor& tensor, absl::Span<double> row) {
-  const ActivationScaling scaling = ScalingOf(tensor.spec, StaticScale(tensor));
+  const ActivationScaling scaling = ScalingOf(tensor.spec, FixedScale(tensor));
   const std::vector<float> values(row.begin(), row.end());
   const QuantizedRow quantized = QuantizeActivations(values, scaling);
   const auto columns = static_cast<int64_t>(row.size());

@@ -11,7 +11,7 @@
 namespace gemmd {
 namespace {
 
-absl::Status ShapeMismatch(absl::string_view message) {
+absl::Status SliceMismatch(absl::string_view message) {
   return Error(absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH", message);
 }
 
@@ -39,7 +39,7 @@ std::string TextOf(const AxisSlice& slice) {
 
 absl::Status CheckRank(absl::string_view axis, const AxisSlice& slice) {
   if (slice.rank >= 0 && slice.rank < slice.size) return absl::OkStatus();
-  return ShapeMismatch(absl::StrCat(axis, ": rank ", slice.rank, " of ", slice.size,
+  return SliceMismatch(absl::StrCat(axis, ": rank ", slice.rank, " of ", slice.size,
                                     " ranks, expected 0 to ", slice.size - 1));
 }
 
@@ -47,18 +47,18 @@ absl::Status CheckRank(absl::string_view axis, const AxisSlice& slice) {
 absl::StatusOr<StandardTensor> SliceParts(const StandardTensor& whole, const SliceRequest& request,
                                           LayerSlice slice) {
   if (whole.gate_up_interleaved) {
-    return ShapeMismatch("row_parts: gate and up rows alternate in this layer, it has one part");
+    return SliceMismatch("row_parts: gate and up rows alternate in this layer, it has one part");
   }
   int64_t sum = 0;
   for (const RowPart& part : request.row_parts) {
     if (part.rows < 1 || part.rows > whole.shape.n) {
-      return ShapeMismatch(
+      return SliceMismatch(
           absl::StrCat("row_parts: ", part.rows, " rows, expected 1 to ", whole.shape.n));
     }
     sum += part.rows;
   }
   if (sum != whole.shape.n) {
-    return ShapeMismatch(
+    return SliceMismatch(
         absl::StrCat("row_parts have ", sum, " rows together, the layer has ", whole.shape.n));
   }
   std::vector<StandardTensor> cut;
@@ -88,14 +88,14 @@ absl::StatusOr<Range> PartOf(absl::string_view axis, const AxisSlice& slice, int
   if (slice.size == 0) {
     const Range range{slice.range.begin, slice.range.end == 0 ? extent : slice.range.end};
     if (range.begin >= 0 && range.begin < range.end && range.end <= extent) return range;
-    return ShapeMismatch(absl::StrCat(axis, " ", range.begin, " to ", range.end,
+    return SliceMismatch(absl::StrCat(axis, " ", range.begin, " to ", range.end,
                                       ", expected a range that is not empty within 0 to ", extent));
   }
   GEMMD_RETURN_IF_ERROR(CheckRank(axis, slice));
   if (slice.size == 1) return Range{0, extent};
   const std::string legal = absl::StrCat("legal numbers of ranks are ", LegalSizes(extent, unit));
   if (extent % slice.size != 0) {
-    return ShapeMismatch(
+    return SliceMismatch(
         absl::StrCat(axis, ": ", slice.size, " ranks do not divide ", extent, ": ", legal));
   }
   const int64_t part = extent / slice.size;
@@ -110,7 +110,7 @@ absl::StatusOr<Range> PartOf(absl::string_view axis, const AxisSlice& slice, int
 absl::StatusOr<Range> RowsOfPart(const AxisSlice& rows, const RowPart& part) {
   GEMMD_RETURN_IF_ERROR(CheckRank("rows", rows));
   if (part.replicas < 1 || rows.size % part.replicas != 0) {
-    return ShapeMismatch(absl::StrCat("row_parts: ", part.replicas,
+    return SliceMismatch(absl::StrCat("row_parts: ", part.replicas,
                                       " replicas, expected a divisor of the ", rows.size,
                                       " ranks"));
   }

@@ -9,7 +9,7 @@
 namespace gemmd {
 namespace {
 
-absl::Status SessionEnded() {
+absl::Status OwnerEnded() {
   return Error(absl::StatusCode::kAborted, "SESSION_ENDED", "the session ended");
 }
 
@@ -41,7 +41,7 @@ std::vector<std::shared_ptr<const Region>> RegionTable::RemoveSession(uint64_t s
 absl::Status RegionTable::Reserve(uint64_t session_id, uint64_t bytes) {
   MutexLock lock(mutex_);
   const auto session = sessions_.find(session_id);
-  if (session == sessions_.end()) return SessionEnded();
+  if (session == sessions_.end()) return OwnerEnded();
   Totals& totals = session->second.totals;
   if (totals.regions >= limits_.regions) {
     return Error(absl::StatusCode::kResourceExhausted, "QUOTA",
@@ -69,7 +69,7 @@ void RegionTable::Cancel(uint64_t session_id, uint64_t bytes) {
 absl::StatusOr<RegionInfo> RegionTable::Commit(Region region) {
   MutexLock lock(mutex_);
   const auto session = sessions_.find(region.session_id);
-  if (session == sessions_.end()) return SessionEnded();
+  if (session == sessions_.end()) return OwnerEnded();
   do {
     region.ref.id = RandomId();
   } while (regions_.count(region.ref.id) != 0);
@@ -83,7 +83,7 @@ absl::StatusOr<RegionInfo> RegionTable::Commit(Region region) {
 absl::StatusOr<std::shared_ptr<const Region>> RegionTable::Find(uint64_t session_id,
                                                                 const RegionRef& ref) const {
   MutexLock lock(mutex_);
-  if (sessions_.count(session_id) == 0) return SessionEnded();
+  if (sessions_.count(session_id) == 0) return OwnerEnded();
   const auto found = regions_.find(ref.id);
   if (found == regions_.end()) {
     return Error(absl::StatusCode::kNotFound, "REGION_NOT_FOUND",

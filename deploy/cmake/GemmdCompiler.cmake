@@ -36,6 +36,7 @@ function(gemmd_library name)
     add_library(${name} STATIC ${sources})
     target_link_libraries(${name} PUBLIC gemmd_options ${ARG_LINKS})
     gemmd_reuse_precompiled(${name} library ${ARG_LINKS})
+    gemmd_unite(${name})
   else()  # headers only
     add_library(${name} INTERFACE)
     target_link_libraries(${name} INTERFACE gemmd_options ${ARG_LINKS})

@@ -12,21 +12,21 @@
 namespace gemmd::jit {
 namespace {
 
-constexpr char kMagic[] = "GEMMDBND";
-constexpr uint32_t kSchema = 1;
-constexpr size_t kHeaderBytes = 16;
+constexpr char kBundleMagic[] = "GEMMDBND";
+constexpr uint32_t kBundleSchema = 1;
+constexpr size_t kBundleHeaderBytes = 16;
 constexpr char kNoBundle[] = "no bundle of kernels";
 
-absl::Status Damaged(absl::string_view what) {
+absl::Status DamagedBundle(absl::string_view what) {
   return Error(absl::StatusCode::kDataLoss, "BUNDLE_DAMAGED", absl::StrCat("bundle: ", what));
 }
 
 absl::Status CheckFrame(absl::string_view bundle) {
-  if (bundle.size() < kHeaderBytes + kDigestBytes) return Damaged(kNoBundle);
+  if (bundle.size() < kBundleHeaderBytes + kDigestBytes) return DamagedBundle(kNoBundle);
   GEMMD_RETURN_IF_ERROR(CheckBundleStart(bundle));
   const size_t end = bundle.size() - kDigestBytes;
   if (DigestBytes({bundle.substr(0, end)}) != bundle.substr(end)) {
-    return Damaged("its digest does not match its bytes");
+    return DamagedBundle("its digest does not match its bytes");
   }
   return absl::OkStatus();
 }
@@ -34,18 +34,19 @@ absl::Status CheckFrame(absl::string_view bundle) {
 }  // namespace
 
 absl::Status CheckBundleStart(absl::string_view start) {
-  const absl::string_view magic = kMagic;
+  const absl::string_view magic = kBundleMagic;
   const size_t known = std::min(start.size(), magic.size());
-  if (start.substr(0, known) != magic.substr(0, known)) return Damaged(kNoBundle);
+  if (start.substr(0, known) != magic.substr(0, known)) return DamagedBundle(kNoBundle);
   if (start.size() < magic.size() + sizeof(uint32_t)) return absl::OkStatus();
   const uint32_t schema = ReadInteger<uint32_t>(start, magic.size());
-  if (schema != kSchema) return Damaged(absl::StrCat("schema ", schema, ", not ", kSchema));
+  if (schema != kBundleSchema)
+    return DamagedBundle(absl::StrCat("schema ", schema, ", not ", kBundleSchema));
   return absl::OkStatus();
 }
 
 std::string EncodeBundle(const std::vector<std::string>& entries) {
-  std::string bundle = kMagic;
-  AppendInteger(bundle, kSchema);
+  std::string bundle = kBundleMagic;
+  AppendInteger(bundle, kBundleSchema);
   AppendInteger(bundle, static_cast<uint32_t>(entries.size()));
   for (const std::string& entry : entries) {
     AppendInteger(bundle, static_cast<uint64_t>(entry.size()));
@@ -58,22 +59,23 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> DecodeBundle(
     absl::string_view bundle) {
   GEMMD_RETURN_IF_ERROR(CheckFrame(bundle));
   const uint32_t count = ReadInteger<uint32_t>(bundle, 12);
-  absl::string_view rest = bundle.substr(kHeaderBytes, bundle.size() - kHeaderBytes - kDigestBytes);
+  absl::string_view rest =
+      bundle.substr(kBundleHeaderBytes, bundle.size() - kBundleHeaderBytes - kDigestBytes);
   std::vector<std::pair<std::string, std::string>> entries;
   for (uint32_t i = 0; i < count; ++i) {
-    if (rest.size() < 8) return Damaged("ends early");
+    if (rest.size() < 8) return DamagedBundle("ends early");
     const uint64_t size = ReadInteger<uint64_t>(rest, 0);
     rest.remove_prefix(8);
-    if (size > rest.size()) return Damaged("ends early");
+    if (size > rest.size()) return DamagedBundle("ends early");
     const absl::string_view entry = rest.substr(0, size);
     rest.remove_prefix(size);
     const std::string key = KeyInEntry(entry);
     const absl::Status whole =
         IsKey(key) ? DecodeEntry(entry, key).status() : absl::DataLossError("no kernel entry");
-    if (!whole.ok()) return Damaged(absl::StrCat("entry ", i, ": ", whole.message()));
+    if (!whole.ok()) return DamagedBundle(absl::StrCat("entry ", i, ": ", whole.message()));
     entries.emplace_back(key, std::string(entry));
   }
-  if (!rest.empty()) return Damaged("goes on behind its last entry");
+  if (!rest.empty()) return DamagedBundle("goes on behind its last entry");
   return entries;
 }
 

@@ -9,7 +9,7 @@
 namespace gemmd {
 namespace {
 
-constexpr int64_t kLargestGrid = (int64_t{1} << 31) - 1;
+constexpr int64_t kLargestQuantizeGrid = (int64_t{1} << 31) - 1;
 constexpr int64_t kRowBytes = 16;  // rows of codes start at multiples: the kernel's stores, and copies of x by the GEMM
 
 uint64_t RoundUp(uint64_t value, uint64_t multiple) {
@@ -55,7 +55,7 @@ int64_t QuantizeRowsAtATime(const QuantizeKernel& kernel, int64_t rows, uint64_t
   const uint64_t per_row = CodeBytes(kernel, row.codes_row_stride) +
                            static_cast<uint64_t>(row.scales_row_stride) * sizeof(float);
   const auto fitting = static_cast<int64_t>(std::max<uint64_t>(budget_bytes / per_row, 1));
-  return std::min({fitting, kLargestGrid, std::max<int64_t>(rows, 1)});
+  return std::min({fitting, kLargestQuantizeGrid, std::max<int64_t>(rows, 1)});
 }
 
 cuda::LaunchGrid QuantizeGrid(const QuantizeKernel& kernel, int64_t rows) {
@@ -71,9 +71,9 @@ cuda::LaunchGrid QuantizeGrid(const QuantizeKernel& kernel, int64_t rows) {
 absl::Status LaunchQuantize(const cuda::DriverTable& driver, const QuantizeKernel& kernel,
                             const QuantizeArgs& args, CUstream stream) {
   if (args.m == 0) return absl::OkStatus();
-  if (args.m > kLargestGrid) {
+  if (args.m > kLargestQuantizeGrid) {
     return Error(absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH",
-                 absl::StrCat("x has ", args.m, " rows, a launch takes ", kLargestGrid));
+                 absl::StrCat("x has ", args.m, " rows, a launch takes ", kLargestQuantizeGrid));
   }
   QuantizeArgs copy = args;
   copy.k = kernel.k;

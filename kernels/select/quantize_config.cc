@@ -18,7 +18,7 @@ constexpr int64_t kMostSlices = 65535;           // of a grid
 constexpr int64_t kSharedBytes = 48 << 10;
 
 // `reason`: what stands behind "x is used as it is:".
-absl::Status NoKernel(absl::string_view reason) {
+absl::Status NoQuantizeKernel(absl::string_view reason) {
   return Error(absl::StatusCode::kUnimplemented, "NO_KERNEL", reason);
 }
 
@@ -38,11 +38,12 @@ absl::Status CheckHadamard(const QuantizeProblem& problem) {
   const int block = problem.hadamard_block;
   if (block == 0) return absl::OkStatus();
   if (!IsPowerOfTwo(block) || block < 2 || block > kLargestHadamardBlock) {
-    return NoKernel(absl::StrCat("Hadamard blocks of ", block,
-                                 " columns are no power of two of 2 to ", kLargestHadamardBlock));
+    return NoQuantizeKernel(absl::StrCat("Hadamard blocks of ", block,
+                                         " columns are no power of two of 2 to ",
+                                         kLargestHadamardBlock));
   }
   if (problem.k % block != 0) {
-    return NoKernel(
+    return NoQuantizeKernel(
         absl::StrCat("K = ", problem.k, " is no multiple of the Hadamard block ", block));
   }
   return absl::OkStatus();
@@ -53,13 +54,13 @@ absl::StatusOr<int64_t> SliceStep(const QuantizeProblem& problem) {
   const int64_t group = problem.group;
   const int64_t block = problem.hadamard_block;
   if (group % PieceColumns(problem.x_type) != 0) {
-    return NoKernel(absl::StrCat("groups of ", group, " columns are no multiple of ",
-                                 PieceColumns(problem.x_type)));
+    return NoQuantizeKernel(absl::StrCat("groups of ", group, " columns are no multiple of ",
+                                         PieceColumns(problem.x_type)));
   }
   if (block == 0 || group % block == 0) return group;
   if (block % group == 0) return block;
-  return NoKernel(absl::StrCat("groups of ", group, " columns and Hadamard blocks of ", block,
-                               " do not fit each other"));
+  return NoQuantizeKernel(absl::StrCat("groups of ", group, " columns and Hadamard blocks of ",
+                                       block, " do not fit each other"));
 }
 
 // The fewest that hold `columns` in registers, and a Hadamard block in one chunk.
@@ -157,7 +158,7 @@ std::string KernelName(const QuantizeConfig& config) {
 
 absl::StatusOr<QuantizeChoice> ChooseQuantize(const QuantizeProblem& problem) {
   if (problem.k < 1 || problem.k > kLargestK) {
-    return NoKernel(absl::StrCat("K = ", problem.k, " is not within 1 to ", kLargestK));
+    return NoQuantizeKernel(absl::StrCat("K = ", problem.k, " is not within 1 to ", kLargestK));
   }
   GEMMD_RETURN_IF_ERROR(CheckHadamard(problem));
   QuantizeChoice choice;
@@ -185,8 +186,8 @@ absl::StatusOr<QuantizeChoice> ChooseQuantize(const QuantizeProblem& problem) {
   }
   const int64_t shared = SharedBytes(config, choice.slice_columns);
   if (shared > kSharedBytes) {
-    return NoKernel(absl::StrCat("groups of ", problem.group, " columns take ", shared,
-                                 " bytes of shared memory, beyond ", kSharedBytes));
+    return NoQuantizeKernel(absl::StrCat("groups of ", problem.group, " columns take ", shared,
+                                         " bytes of shared memory, beyond ", kSharedBytes));
   }
   choice.shared_bytes = static_cast<int>(shared);
   return choice;
@@ -207,7 +208,7 @@ absl::StatusOr<QuantizeProblem> QuantizeProblemOf(const QuantSpec& spec, int64_t
   QuantizeProblem problem;
   problem.x_type = x_type;
   problem.k = k;
-  if (ElementBytes(x_type) == 1) return NoKernel("x has 8 bits already");
+  if (ElementBytes(x_type) == 1) return NoQuantizeKernel("x has 8 bits already");
   if (spec.activation == kFloat8E4M3) {
     problem.code_type = ElementType::kFloat8E4M3;
   } else if (spec.activation == kFloat8E5M2) {
@@ -215,12 +216,12 @@ absl::StatusOr<QuantizeProblem> QuantizeProblemOf(const QuantSpec& spec, int64_t
   } else if (spec.activation == kInt8) {
     problem.code_type = ElementType::kInt8;
   } else {
-    return NoKernel(absl::StrCat("the layer asks for ", NumberFormatName(spec.activation),
-                                 " activations, which have no 8-bit codes"));
+    return NoQuantizeKernel(absl::StrCat("the layer asks for ", NumberFormatName(spec.activation),
+                                         " activations, which have no 8-bit codes"));
   }
   switch (spec.activation_scale) {
     case ActivationScaleKind::kNone:
-      return NoKernel("the layer does not say how activations are scaled");
+      return NoQuantizeKernel("the layer does not say how activations are scaled");
     case ActivationScaleKind::kStaticTensor:
       problem.mode = QuantizeMode::kStaticTensor;
       break;

@@ -10,7 +10,7 @@
 namespace gemmd {
 namespace {
 
-absl::Status NoKernel(absl::string_view reason) {
+absl::Status NoSm90Kernel(absl::string_view reason) {
   return Error(absl::StatusCode::kUnimplemented, "NO_KERNEL",
                absl::StrCat("the SM90 kernel does not take ", reason));
 }
@@ -179,40 +179,40 @@ absl::Status SupportsSm90(const QuantSpec& spec, const LayerShape& shape,
   constexpr int64_t kLargestK = 1 << 30;         // bytes of a row of x are counted in 31 bits
   constexpr int64_t kLargestN = 1 << 23;         // so are the bytes of a chunk
   constexpr int64_t kLargestIntegerK = 1 << 17;  // sums of int8 products stay below 2^31
-  if (architecture != "sm_90a") return NoKernel(absl::StrCat("architecture ", architecture));
-  if (shape.experts != 1) return NoKernel(absl::StrCat(shape.experts, " experts"));
-  if (shape.n >= kLargestN) return NoKernel(absl::StrCat("N = ", shape.n));
-  if (shape.k >= kLargestK) return NoKernel(absl::StrCat("K = ", shape.k));
-  if (spec.zero_point == ZeroPointKind::kFloat) return NoKernel("floating-point zero points");
-  if (spec.has_group_index) return NoKernel("a group index");
+  if (architecture != "sm_90a") return NoSm90Kernel(absl::StrCat("architecture ", architecture));
+  if (shape.experts != 1) return NoSm90Kernel(absl::StrCat(shape.experts, " experts"));
+  if (shape.n >= kLargestN) return NoSm90Kernel(absl::StrCat("N = ", shape.n));
+  if (shape.k >= kLargestK) return NoSm90Kernel(absl::StrCat("K = ", shape.k));
+  if (spec.zero_point == ZeroPointKind::kFloat) return NoSm90Kernel("floating-point zero points");
+  if (spec.has_group_index) return NoSm90Kernel("a group index");
   const std::vector<ElementType> types = Sm90XTypes(spec);
-  if (types.empty()) return NoKernel(absl::StrCat(NumberFormatName(spec.weight), " weights"));
+  if (types.empty()) return NoSm90Kernel(absl::StrCat(NumberFormatName(spec.weight), " weights"));
   const Sm90Operand operand = {spec.weight, types.front()};
   if (!operand.is_wide()) {
     const std::string why = WhyNotNarrow(spec, operand.x_type);
-    if (!why.empty()) return NoKernel(why);
+    if (!why.empty()) return NoSm90Kernel(why);
   }
   const int step = CodeLayoutOf(operand).step_columns();
   if (HasGroups(spec, shape) && spec.scale_block_k % step != 0) {
-    return NoKernel(absl::StrCat("groups of ", spec.scale_block_k,
-                                 " columns, which are no multiple of ", step));
+    return NoSm90Kernel(absl::StrCat("groups of ", spec.scale_block_k,
+                                     " columns, which are no multiple of ", step));
   }
   // Eight sets of scales and zero points do not fit into the registers of one thread.
   if (!operand.is_wide() && spec.zero_point == ZeroPointKind::kInteger && HasGroups(spec, shape) &&
       spec.scale_block_k % 64 != 0) {
-    return NoKernel(
+    return NoSm90Kernel(
         absl::StrCat("zero points of ", spec.scale_block_k, " columns with 8-bit activations"));
   }
   if (spec.activation_scale == ActivationScaleKind::kDynamicGroup &&
       spec.activation_group < shape.k) {
-    if (operand.is_wide()) return NoKernel("16-bit activations with group scales");
+    if (operand.is_wide()) return NoSm90Kernel("16-bit activations with group scales");
     if (spec.activation_group % CodeLayoutOf(operand).slab_columns() != 0) {
-      return NoKernel(absl::StrCat("activation groups of ", spec.activation_group,
-                                   " columns, which are no multiple of 128"));
+      return NoSm90Kernel(absl::StrCat("activation groups of ", spec.activation_group,
+                                       " columns, which are no multiple of 128"));
     }
   }
   if (operand.is_int8() && !HasGroups(spec, shape) && shape.k > kLargestIntegerK) {
-    return NoKernel(absl::StrCat("int8 sums over ", shape.k, " columns"));
+    return NoSm90Kernel(absl::StrCat("int8 sums over ", shape.k, " columns"));
   }
   return absl::OkStatus();
 }

@@ -25,8 +25,8 @@ using client::Region;
 using client::Session;
 using gemmctl::Workspace;
 
-constexpr char kCase[] = "gptq_v1_autogptq_b4_g128_sym";
-constexpr char kModule[] = "model.layers.0.mlp.down_proj";
+constexpr char kRoleCase[] = "gptq_v1_autogptq_b4_g128_sym";
+constexpr char kRoleModule[] = "model.layers.0.mlp.down_proj";
 constexpr int64_t kRows = 8;
 
 std::atomic<bool> stop{false};
@@ -68,11 +68,11 @@ absl::StatusOr<std::unique_ptr<Bench>> MakeBench(int64_t rows) {
   GEMMD_ASSIGN_OR_RETURN(const std::string device, DeviceUnderTest(session));
   GEMMD_ASSIGN_OR_RETURN(
       Layer layer,
-      session.RegisterCheckpoint(absl::StrCat(Checkpoints(), "/", kCase), kModule, device));
+      session.RegisterCheckpoint(absl::StrCat(Checkpoints(), "/", kRoleCase), kRoleModule, device));
   GEMMD_ASSIGN_OR_RETURN(
       const gemmctl::Array weights,
-      gemmctl::ReadSafetensors(absl::StrCat(Checkpoints(), "/", kCase, "/expected.safetensors"),
-                               absl::StrCat(kModule, ".weight_f32")));
+      gemmctl::ReadSafetensors(absl::StrCat(Checkpoints(), "/", kRoleCase, "/expected.safetensors"),
+                               absl::StrCat(kRoleModule, ".weight_f32")));
   const int64_t n = layer.info().n();
   const int64_t k = layer.info().k();
   const uint64_t bytes = gemmctl::PlacedBytes(v1::DATA_TYPE_BFLOAT16, rows, n) +

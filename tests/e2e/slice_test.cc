@@ -19,7 +19,7 @@ using client::RangeOf;
 using client::RankOf;
 using testing::HasSubstr;
 
-constexpr char kDown[] = "model.layers.0.mlp.down_proj";
+constexpr char kDownProj[] = "model.layers.0.mlp.down_proj";
 constexpr char kQkv[] = "model.layers.0.self_attn.qkv_proj";
 constexpr char kExperts[] = "model.layers.0.mlp.experts.";
 constexpr int64_t kTokens = 5;
@@ -159,14 +159,14 @@ TEST_F(SliceTest, RowsOfARankGiveItsColumnsOfTheResult) {
   for (const char* name : {"gptq_v1_autogptq_b4_descact_g64", "ct_fp8_block_nondiv",
                            "ct_pack_w4_g32_asym_n100", "gptq_v1_autogptq_b3_g32_asym"}) {
     SCOPED_TRACE(name);
-    const client::Layer whole = Layer(name, kDown);
+    const client::Layer whole = Layer(name, kDownProj);
     const std::vector<float> x = Tokens(whole.info().k());
     const std::vector<float> y = Run(whole, x);
     const int64_t half = whole.info().n() / 2;
     for (uint32_t rank = 0; rank < 2; ++rank) {
-      const client::Layer part = Layer(name, kDown, Rows(RankOf(rank, 2)));
+      const client::Layer part = Layer(name, kDownProj, Rows(RankOf(rank, 2)));
       ASSERT_EQ(part.info().n(), half);
-      EXPECT_EQ(part.info().name(), absl::StrCat(kDown, " rows ", rank, "/2"));
+      EXPECT_EQ(part.info().name(), absl::StrCat(kDownProj, " rows ", rank, "/2"));
       EXPECT_EQ(Run(part, x), Columns(y, rank * half, (rank + 1) * half));
     }
   }
@@ -195,9 +195,9 @@ TEST_F(SliceTest, PartsAlongKAddUp) {
     uint32_t ranks;
   };
   for (const auto& [name, module, ranks] :
-       {Case{"gptq_v1_autogptq_b4_descact_g64", kDown, 5},
-        {"gptq_v1_autogptq_b4_g128_sym", kDown, 2},
-        {"ct_pack_w4_g32_asym_n100", kDown, 3},
+       {Case{"gptq_v1_autogptq_b4_descact_g64", kDownProj, 5},
+        {"gptq_v1_autogptq_b4_g128_sym", kDownProj, 2},
+        {"ct_pack_w4_g32_asym_n100", kDownProj, 3},
         {"fp8_block128_deepseek", "model.layers.0.self_attn.o_proj", 2}}) {
     SCOPED_TRACE(name);
     const client::Layer whole = Layer(name, module);
@@ -251,12 +251,12 @@ TEST_F(SliceTest, PartsOfEveryExpertAddUp) {
 
 TEST_F(SliceTest, TheSamePartIsOneLayerAndAnotherPartIsAnother) {
   const std::string name = "ct_fp8_channel";
-  const client::Layer first = Layer(name, kDown, Rows(RankOf(0, 2)));
-  const client::Layer same = Layer(name, kDown, Rows(RangeOf(0, first.info().n())));
-  const client::Layer second = Layer(name, kDown, Rows(RankOf(1, 2)));
+  const client::Layer first = Layer(name, kDownProj, Rows(RankOf(0, 2)));
+  const client::Layer same = Layer(name, kDownProj, Rows(RangeOf(0, first.info().n())));
+  const client::Layer second = Layer(name, kDownProj, Rows(RankOf(1, 2)));
   EXPECT_EQ(first.info().layer_id(), same.info().layer_id());
   EXPECT_NE(first.info().layer_id(), second.info().layer_id());
-  EXPECT_NE(first.info().digest(), Layer(name, kDown).info().digest());
+  EXPECT_NE(first.info().digest(), Layer(name, kDownProj).info().digest());
 }
 
 TEST_F(SliceTest, RefusalsAreCodedAndNameWhatIsLegal) {
@@ -284,7 +284,7 @@ TEST_F(SliceTest, RefusalsAreCodedAndNameWhatIsLegal) {
       {Rows(RangeOf(-1, 4)), "OUT_OF_RANGE", "0 or more"},
       {Rows(RangeOf(4, 4)), "OUT_OF_RANGE", "more than begin 4"}};
   for (const Refusal& refusal : refusals) {
-    const auto layer = Register("gptq_v1_autogptq_b4_g128_sym", kDown, refusal.slice);
+    const auto layer = Register("gptq_v1_autogptq_b4_g128_sym", kDownProj, refusal.slice);
     EXPECT_EQ(layer.status().code(), absl::StatusCode::kInvalidArgument) << layer.status();
     EXPECT_EQ(ReasonOf(layer.status()), refusal.reason) << layer.status();
     EXPECT_THAT(std::string(layer.status().message()), HasSubstr(refusal.message));
@@ -294,7 +294,7 @@ TEST_F(SliceTest, RefusalsAreCodedAndNameWhatIsLegal) {
 TEST_F(SliceTest, GemmctlRegistersParts) {
   const auto gemmctl = [&](std::vector<std::string> words) {
     words.insert(words.begin(), {Program("gemmctl"), "--socket", socket(), "register",
-                                 Checkpoints() + "/gptq_v1_autogptq_b4_g128_sym", kDown});
+                                 Checkpoints() + "/gptq_v1_autogptq_b4_g128_sym", kDownProj});
     auto tool = Start(words);
     const int code = tool->Wait(absl::Minutes(2));
     return std::pair(code, tool->Rest());

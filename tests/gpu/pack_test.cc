@@ -121,7 +121,7 @@ class PackTest : public GemmTest {
 };
 
 // Every format with every type of operand that takes it, without and with zero points.
-std::vector<QuantSpec> SpecsOfEveryFormat() {
+std::vector<QuantSpec> PackedSpecs() {
   std::vector<NumberFormat> weights;
   for (int bits = 1; bits <= 8; ++bits) weights.push_back(IntegerFormat(bits));
   for (const NumberFormat& format :
@@ -150,7 +150,7 @@ std::vector<QuantSpec> SpecsOfEveryFormat() {
 }
 
 TEST_F(PackTest, SmallLayersOfEveryFormatAreWhatTheHostPacks) {
-  const std::vector<QuantSpec> specs = SpecsOfEveryFormat();
+  const std::vector<QuantSpec> specs = PackedSpecs();
   EXPECT_GT(specs.size(), 60u);
   for (const QuantSpec& spec : specs) {
     for (const LayerShape& shape : {LayerShape{1, 200, 652}, {1, 64, 512}, {1, 70, 297}}) {

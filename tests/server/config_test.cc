@@ -13,10 +13,10 @@
 namespace gemmd {
 namespace {
 
-using testing::EndsWith;
-using testing::HasSubstr;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
 
-class ConfigTest : public testing::Test {
+class ConfigTest : public ::testing::Test {
  protected:
   std::string File(const std::string& text) {
     const std::string path = directory_ / "gemmd.yaml";
@@ -70,13 +70,13 @@ TEST_F(ConfigTest, ReadsEverySetting) {
   EXPECT_EQ(config.socket, "/a/g.sock");
   EXPECT_EQ(config.session_socket, "/b/s.sock");
   EXPECT_EQ(config.device, DeviceChoice::kCpu);
-  EXPECT_THAT(config.node.checkpoint_roots, testing::ElementsAre("/m", "/n/"));
+  EXPECT_THAT(config.node.checkpoint_roots, ::testing::ElementsAre("/m", "/n/"));
   EXPECT_EQ(config.cache_max_bytes, 5000000000);
   EXPECT_EQ(config.metrics_address, "");
   EXPECT_EQ(config.drain_deadline, absl::Seconds(90));
   EXPECT_EQ(config.cpu_threads, 3);
   EXPECT_EQ(config.compile_workers, 6);
-  EXPECT_THAT(config.admin_uids, testing::ElementsAre(7, 1000));
+  EXPECT_THAT(config.admin_uids, ::testing::ElementsAre(7, 1000));
   EXPECT_EQ(config.node.max_sessions, 5);
   EXPECT_EQ(config.node.max_queued_per_session, 9);
   EXPECT_EQ(config.node.stream_grace, absl::Seconds(1));
@@ -139,7 +139,7 @@ TEST_F(ConfigTest, BadFilesAreRefusedWithTheirLine) {
     ASSERT_FALSE(loaded.ok()) << bad.text;
     EXPECT_EQ(ExitCodeOf(loaded.status()), kExitBadConfig) << bad.text;
     EXPECT_THAT(std::string(loaded.status().message()),
-                testing::StartsWith(directory_ / "gemmd.yaml" + bad.message))
+                ::testing::StartsWith(directory_ / "gemmd.yaml" + bad.message))
         << bad.text;
   }
 }

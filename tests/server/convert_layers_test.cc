@@ -8,7 +8,7 @@
 namespace gemmd {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 v1::CheckpointSource Source() {
   v1::CheckpointSource source;

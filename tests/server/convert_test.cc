@@ -116,7 +116,7 @@ TEST(ConvertTest, TensorsKeepWhatTheySay) {
   EXPECT_EQ(tensor->byte_offset, 64u);
   EXPECT_EQ(tensor->type, kBFloat16);
   EXPECT_FALSE(tensor->is_signed_int);
-  EXPECT_THAT(tensor->shape, testing::ElementsAre(5, 8));
+  EXPECT_THAT(tensor->shape, ::testing::ElementsAre(5, 8));
   EXPECT_EQ(tensor->row_stride, 16);
   EXPECT_TRUE(FromProto(Matrix(v1::DATA_TYPE_INT8), "x")->is_signed_int);
   EXPECT_EQ(FromProto(Matrix(v1::DATA_TYPE_INT64), "x")->type.bits, 64);

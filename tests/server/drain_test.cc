@@ -180,7 +180,7 @@ TEST_F(DrainTest, EveryCallThatADrainRefusesSaysSo) {
     for (const auto& hammer : hammers) {
       hammer->Stop();
       EXPECT_GT(hammer->refused(), 0);
-      EXPECT_THAT(hammer->undocumented(), testing::IsEmpty());
+      EXPECT_THAT(hammer->undocumented(), ::testing::IsEmpty());
     }
   }
 }

@@ -86,7 +86,7 @@ inline float Weight(int n, int k) { return static_cast<float>(n + k - 3); }
 inline float Input(int m, int k) { return static_cast<float>(m - k % 3); }
 float Expected(int m, int n);
 
-class DaemonTest : public testing::Test {
+class DaemonTest : public ::testing::Test {
  protected:
   void SetUp() override;
   void TearDown() override;

@@ -13,7 +13,7 @@ namespace gemmd {
 namespace {
 
 using grpc::StatusCode;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class KernelAdminTest : public DaemonTest {
  protected:

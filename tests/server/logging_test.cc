@@ -28,7 +28,7 @@ TEST(LoggingTest, JsonLinesParseWhateverTheTextHolds) {
   EXPECT_EQ(json["n"], -5);
   EXPECT_EQ(json["u"], ~0ull);
   EXPECT_THAT(json["key"].get<std::string>(),
-              testing::HasSubstr("quote \" backslash \\ newline \n tab"));
+              ::testing::HasSubstr("quote \" backslash \\ newline \n tab"));
 }
 
 TEST(LoggingTest, TextLinesStayOneLine) {
@@ -45,7 +45,7 @@ TEST(LoggingTest, NoNameDrawsOnTheTerminal) {
   for (const LogFormat format : {LogFormat::kText, LogFormat::kJson}) {
     const std::string line = FormatLine(format, kTime, LogLevel::kInfo, "layer registered", {{"name", name}});
     EXPECT_TRUE(std::all_of(line.begin(), line.end(), [](char c) { return c >= ' ' && c <= '~'; })) << line;
-    EXPECT_THAT(line, testing::HasSubstr("\\u001b[31m\\u007f\\u202e\\u0085caf\\u00e9"));
+    EXPECT_THAT(line, ::testing::HasSubstr("\\u001b[31m\\u007f\\u202e\\u0085caf\\u00e9"));
   }
 }
 
@@ -66,17 +66,18 @@ TEST(LoggingTest, TakesWhatADriverSaysWhenItRefusesARelease) {
   const auto refuse = [&driver] {
     cuda::ReportTeardown(driver.table(), CUDA_ERROR_INVALID_HANDLE, "cuMemUnmap");
   };
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   StartLogging(LogFormat::kJson, LogLevel::kInfo);
   refuse();
   StopLogging();
-  const auto json = nlohmann::json::parse(testing::internal::GetCapturedStderr());
+  const auto json = nlohmann::json::parse(::testing::internal::GetCapturedStderr());
   EXPECT_EQ(json["level"], "error");
   EXPECT_EQ(json["msg"], "a driver object was not released");
-  EXPECT_THAT(json["error"].get<std::string>(), testing::HasSubstr("cuMemUnmap: "));
-  testing::internal::CaptureStderr();
+  EXPECT_THAT(json["error"].get<std::string>(), ::testing::HasSubstr("cuMemUnmap: "));
+  ::testing::internal::CaptureStderr();
   refuse();
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::StartsWith("gemmd: cuMemUnmap: "))
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::StartsWith("gemmd: cuMemUnmap: "))
       << "without a log it still reaches someone";
 }
 

@@ -14,9 +14,9 @@
 namespace gemmd {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr char kScrape[] = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
 

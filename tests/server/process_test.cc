@@ -26,11 +26,11 @@
 namespace gemmd {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 const std::string kDeploy = GEMMD_TEST_DATA "/../../deploy";
 
-class ProcessTest : public testing::Test {
+class ProcessTest : public ::testing::Test {
  protected:
   struct Process {
     pid_t pid = -1;
@@ -255,12 +255,12 @@ TEST_F(ProcessTest, ASecondSignalEndsADrainAtOnce) {
   kill(daemon.pid, SIGINT);
   const int code = Wait(daemon, absl::Seconds(5));
   // Nothing is in flight, so the drain may win.
-  EXPECT_THAT(code, testing::AnyOf(0, 128 + SIGINT, 128 + SIGTERM));
+  EXPECT_THAT(code, ::testing::AnyOf(0, 128 + SIGINT, 128 + SIGTERM));
   EXPECT_FALSE(std::filesystem::exists(socket()));
 }
 
 // systemd gives a path, or, in some containers, a name in the abstract namespace ("@name").
-class NotifyTest : public ProcessTest, public testing::WithParamInterface<bool> {};
+class NotifyTest : public ProcessTest, public ::testing::WithParamInterface<bool> {};
 
 TEST_P(NotifyTest, TellsSystemdAboutReadinessAndStopping) {
   const bool is_abstract = GetParam();
@@ -288,7 +288,7 @@ TEST_P(NotifyTest, TellsSystemdAboutReadinessAndStopping) {
   EXPECT_EQ(Wait(daemon), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sockets, NotifyTest, testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(Sockets, NotifyTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Abstract" : "Path"; });
 
 // The unit of deploy/systemd with every path moved into the test's folder.

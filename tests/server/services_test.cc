@@ -117,7 +117,7 @@ TEST_F(ServicesTest, CallsWithoutATokenAreUnauthenticated) {
   const grpc::Status unknown = regions_->ListRegions(Context("0123456789abcdef").get(), {}, &list);
   EXPECT_EQ(unknown.error_code(), StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(ReasonOf(unknown), "UNKNOWN_SESSION");
-  EXPECT_THAT(unknown.error_message(), testing::Not(testing::HasSubstr("0123456789abcdef")));
+  EXPECT_THAT(unknown.error_message(), ::testing::Not(::testing::HasSubstr("0123456789abcdef")));
   v1::GemmResponse gemm;
   EXPECT_EQ(ReasonOf(gemms_->Gemm(Context("").get(), {}, &gemm)), "NO_SESSION");
   v1::LayerInfo layer;
@@ -247,7 +247,7 @@ TEST_F(ServicesTest, LayersBeyondTheSessionsLimitAreRefused) {
   const grpc::Status status = TryRegisterLayer(token, request, &layer);
   EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(ReasonOf(status), "QUOTA");
-  EXPECT_THAT(status.error_message(), testing::HasSubstr("1 layers"));
+  EXPECT_THAT(status.error_message(), ::testing::HasSubstr("1 layers"));
 }
 
 TEST_F(ServicesTest, ReferencesWithoutARegionNameTheField) {
@@ -370,7 +370,7 @@ TEST_F(ServicesTest, AnotherSessionsRegionCannotBeUsed) {
   v1::GemmResponse response;
   const grpc::Status status = gemms_->Gemm(Context(two).get(), foreign, &response);
   EXPECT_FALSE(status.ok());
-  EXPECT_THAT(ReasonOf(status), testing::AnyOf("REGION_NOT_FOUND", "NOT_OWNER"));
+  EXPECT_THAT(ReasonOf(status), ::testing::AnyOf("REGION_NOT_FOUND", "NOT_OWNER"));
 }
 
 TEST_F(ServicesTest, ASessionByRpcLivesAsLongAsItsStream) {
@@ -486,7 +486,7 @@ TEST_F(ServicesTest, AnyoneMayLook) {
   EXPECT_EQ(config.values(0).name(), "socket");
   EXPECT_EQ(config.values(0).origin(), "flag");
   ASSERT_TRUE(admin_->GetMetrics(Context("").get(), {}, &metrics).ok());
-  EXPECT_THAT(metrics.text(), testing::HasSubstr("gemmd_layers{device=\"cpu\"} 1"));
+  EXPECT_THAT(metrics.text(), ::testing::HasSubstr("gemmd_layers{device=\"cpu\"} 1"));
 }
 
 TEST_F(ServicesTest, OnlyOperatorsOfTheSessionSocketChangeThings) {

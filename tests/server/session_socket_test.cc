@@ -60,7 +60,7 @@ TEST_F(SessionSocketTest, EndOfFileEndsTheSession) {
 }
 
 TEST_F(SessionSocketTest, ASessionClosedByRpcIsLoggedAsEndedOnce) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   StartLogging(LogFormat::kJson, LogLevel::kInfo);
   auto client = std::make_unique<SessionSocketClient>(directory_ / "s.sock");
   const std::string token = client->Open();
@@ -71,11 +71,11 @@ TEST_F(SessionSocketTest, ASessionClosedByRpcIsLoggedAsEndedOnce) {
   next.Open();  // answered by the thread that has served the end of the first by then
   StopLogging();
   std::vector<std::string> ends;
-  for (const auto line : absl::StrSplit(testing::internal::GetCapturedStderr(), '\n')) {
+  for (const auto line : absl::StrSplit(::testing::internal::GetCapturedStderr(), '\n')) {
     if (absl::StrContains(line, "session ended")) ends.emplace_back(line);
   }
   ASSERT_EQ(ends.size(), 1u);
-  EXPECT_THAT(ends[0], testing::HasSubstr("\"close\""));
+  EXPECT_THAT(ends[0], ::testing::HasSubstr("\"close\""));
 }
 
 // Opens a session, leaves the connection to a child of its own, and ends. Only system calls: the caller has
@@ -173,7 +173,7 @@ TEST_F(SessionSocketTest, TheRefusalCountsDescriptorsRightlyHoweverManyCame) {
   for (const size_t count : {0, 2, 4, 5, 20, 200}) {
     const auto refused = client.Call(PassRequest(4096), std::vector<int>(count, memory.fd()));
     EXPECT_EQ(refused.reason(), "BAD_DESCRIPTOR") << count;
-    EXPECT_THAT(refused.message(), testing::EndsWith(count == 0 ? "got none" : "got several"));
+    EXPECT_THAT(refused.message(), ::testing::EndsWith(count == 0 ? "got none" : "got several"));
   }
 }
 

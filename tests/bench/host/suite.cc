@@ -8,16 +8,16 @@
 namespace gemmd::bench {
 namespace {
 
-using Json = nlohmann::json;
-
 template <typename T>
 bool Passes(const std::vector<T>& list, const T& value) {
   return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
 }
 
-bool IsCount(const Json& value) { return value.is_number_integer() && value.get<int64_t>() > 0; }
+bool IsCount(const nlohmann::json& value) {
+  return value.is_number_integer() && value.get<int64_t>() > 0;
+}
 
-absl::StatusOr<Problem> ParseProblem(const Json& entry) {
+absl::StatusOr<Problem> ParseProblem(const nlohmann::json& entry) {
   const bool complete = entry.is_object() && entry.contains("format") &&
                         entry["format"].is_string() && entry.contains("N") && IsCount(entry["N"]) &&
                         entry.contains("K") && IsCount(entry["K"]) && entry.contains("M") &&
@@ -35,12 +35,12 @@ absl::StatusOr<Problem> ParseProblem(const Json& entry) {
 }  // namespace
 
 absl::StatusOr<std::vector<Problem>> ParseSuite(const std::string& json) {
-  const Json suite = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json suite = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!suite.is_object() || !suite.contains("dense") || !suite["dense"].is_array()) {
     return absl::InvalidArgumentError("suite: no JSON object with a list `dense`");
   }
   std::vector<Problem> problems;
-  for (const Json& entry : suite["dense"]) {
+  for (const nlohmann::json& entry : suite["dense"]) {
     absl::StatusOr<Problem> problem = ParseProblem(entry);
     if (!problem.ok()) return problem.status();
     problems.push_back(*std::move(problem));

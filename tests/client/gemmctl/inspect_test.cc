@@ -22,8 +22,8 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-constexpr char kGptq[] = "gptq_v1_autogptq_b4_g128_sym";
-constexpr char kDown[] = "model.layers.0.mlp.down_proj";
+constexpr char kGptqCase[] = "gptq_v1_autogptq_b4_g128_sym";
+constexpr char kDownProj[] = "model.layers.0.mlp.down_proj";
 
 struct Inspection {
   int code = -1;
@@ -88,7 +88,7 @@ TEST(InspectTest, AgreesWithTheReaderOnEveryGoldenCheckpoint) {
 }
 
 TEST(InspectTest, SaysWhichDevicesRunALayerAndWithWhichTypes) {
-  const json report = Inspect(CaseDirectory(kGptq)).report;
+  const json report = Inspect(CaseDirectory(kGptqCase)).report;
   EXPECT_EQ(DeviceOf(report, "cpu")["kernels"], "reference");
   const json turing = DeviceOf(report, "sm_75");
   EXPECT_EQ(turing["runs"], false);
@@ -112,7 +112,7 @@ TEST(InspectTest, SaysWhatTheCpuMakesOfWideActivations) {
   const auto why = [](const char* name) {
     return DeviceOf(Inspect(CaseDirectory(name)).report, "cpu").value("why", "");
   };
-  EXPECT_EQ(why(kGptq), "") << "asks for none";
+  EXPECT_EQ(why(kGptqCase), "") << "asks for none";
   EXPECT_EQ(why("ct_int8_channel_sym"), "x of 16 and 32 bits becomes int8");
   EXPECT_THAT(why("ct_nvfp4_n50_k80"), HasSubstr("used as it is: only e4m3, e5m2 and int8"));
 }
@@ -125,8 +125,8 @@ TEST(InspectTest, ExpertsAreOfferedWideActivationsOnly) {
 }
 
 TEST(InspectTest, NamesFileModuleTensorExpectedAndGot) {
-  EditableCheckpoint checkpoint(kGptq);
-  RawTensor& scales = checkpoint.tensors[std::string(kDown) + ".scales"];
+  EditableCheckpoint checkpoint(kGptqCase);
+  RawTensor& scales = checkpoint.tensors[std::string(kDownProj) + ".scales"];
   scales.shape[0] += 1;
   scales.bytes += scales.bytes.substr(0, scales.bytes.size() / (scales.shape[0] - 1));
   TemporaryDirectory directory;
@@ -136,19 +136,19 @@ TEST(InspectTest, NamesFileModuleTensorExpectedAndGot) {
   ASSERT_EQ(inspection.report["problems"].size(), 1u);
   const json& problem = inspection.report["problems"][0];
   EXPECT_EQ(problem["file"], "model.safetensors");
-  EXPECT_EQ(problem["module"], kDown);
-  EXPECT_EQ(problem["tensor"], std::string(kDown) + ".scales");
+  EXPECT_EQ(problem["module"], kDownProj);
+  EXPECT_EQ(problem["tensor"], std::string(kDownProj) + ".scales");
   EXPECT_EQ(problem["reason"], "BAD_CHECKPOINT");
   EXPECT_THAT(problem["message"].get<std::string>(), HasSubstr("expected"));
   EXPECT_THAT(problem["message"].get<std::string>(), HasSubstr("got"));
   const ToolRun text = Tool({"inspect", directory.path().string()});
   EXPECT_EQ(text.code, kFailed);
   EXPECT_THAT(text.out, HasSubstr("PROBLEMS\n  BAD_CHECKPOINT  model.safetensors: module " +
-                                  std::string(kDown)));
+                                  std::string(kDownProj)));
 }
 
 TEST(InspectTest, NamesAFileThatIsMissingAndATensorThatIsNowhere) {
-  EditableCheckpoint checkpoint(kGptq);
+  EditableCheckpoint checkpoint(kGptqCase);
   TemporaryDirectory directory;
   checkpoint.Write(directory.path());
   json weight_map;
@@ -169,7 +169,7 @@ TEST(InspectTest, NamesAFileThatIsMissingAndATensorThatIsNowhere) {
 TEST(InspectTest, MissingExpertsAndPartsAreProblemsOfTheModel) {
   EditableCheckpoint experts("modelopt_fp8_qwen3moe");
   experts.config["num_experts"] = 4;
-  EditableCheckpoint parts(kGptq);
+  EditableCheckpoint parts(kGptqCase);
   parts.config = json::object();
   parts.tensors =
       PlainLinears({"l.0.q_proj", "l.0.k_proj", "l.0.v_proj", "l.1.q_proj", "l.1.k_proj"}, 0);
@@ -195,7 +195,7 @@ TEST(InspectTest, MissingExpertsAndPartsAreProblemsOfTheModel) {
 }
 
 TEST(InspectTest, SaysWhichPartsStaySingle) {
-  EditableCheckpoint checkpoint(kGptq);
+  EditableCheckpoint checkpoint(kGptqCase);
   checkpoint.config = {{"attention_k_eq_v", true}};
   checkpoint.tensors = PlainLinears({"l.0.q_proj", "l.0.k_proj"}, 0);
   TemporaryDirectory directory;
@@ -209,7 +209,7 @@ TEST(InspectTest, SaysWhichPartsStaySingle) {
 
 TEST(InspectTest, AMissingFileIsOneProblemOfAllItsModules) {
   for (const bool quantized : {true, false}) {
-    EditableCheckpoint checkpoint(kGptq);
+    EditableCheckpoint checkpoint(kGptqCase);
     if (!quantized) {
       checkpoint.config.erase("quantization_config");
       checkpoint.tensors = PlainLinears({"a", "b"}, 0);
@@ -229,14 +229,14 @@ TEST(InspectTest, AMissingFileIsOneProblemOfAllItsModules) {
     const std::string message = problem["message"];
     EXPECT_THAT(message,
                 HasSubstr("absent.safetensors: expected by the index, there is no such file"));
-    EXPECT_EQ(message.find(std::string("1 module needs it, ") + kDown) != std::string::npos,
+    EXPECT_EQ(message.find(std::string("1 module needs it, ") + kDownProj) != std::string::npos,
               quantized)
         << message;
   }
 }
 
 TEST(InspectTest, ACutFileIsAProblemAndNoFolderIsAnError) {
-  EditableCheckpoint checkpoint(kGptq);
+  EditableCheckpoint checkpoint(kGptqCase);
   TemporaryDirectory directory;
   checkpoint.Write(directory.path());
   const auto file = directory.path() / "model.safetensors";
@@ -255,7 +255,7 @@ TEST(InspectTest, ACutFileIsAProblemAndNoFolderIsAnError) {
 TEST(InspectTest, FollowsLinksThatLeaveTheFolder) {
   TemporaryDirectory directory;
   for (const char* name : {"config.json", "model.safetensors"}) {
-    std::filesystem::create_symlink(CaseDirectory(kGptq) / name, directory.path() / name);
+    std::filesystem::create_symlink(CaseDirectory(kGptqCase) / name, directory.path() / name);
   }
   EXPECT_EQ(Inspect(directory.path()).code, kDone);
 }

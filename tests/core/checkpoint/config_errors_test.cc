@@ -16,7 +16,7 @@ using testing::AnyOf;
 using testing::HasSubstr;
 
 constexpr char kConfig[] = "config.json";
-constexpr char kModelOptFile[] = "hf_quant_config.json";
+constexpr char kQuantConfigFile[] = "hf_quant_config.json";
 
 struct Case {
   const char* checkpoint;
@@ -150,18 +150,18 @@ const std::vector<Case>& Cases() {
        "("},
       {kMxfp4, kConfig, "/modules_to_not_convert", "{}", "modules_to_not_convert",
        "a list of strings", "{}"},
-      {kModelOpt, kModelOptFile, "/quantization", "[]", "quantization", "an object", "[]"},
-      {kModelOpt, kModelOptFile, "/quantization/quant_algo", "4", "quant_algo", "a string", "4"},
-      {kModelOpt, kModelOptFile, "/quantization/quant_algo", R"("NVFP5")", "quant_algo", "fp8, ",
+      {kModelOpt, kQuantConfigFile, "/quantization", "[]", "quantization", "an object", "[]"},
+      {kModelOpt, kQuantConfigFile, "/quantization/quant_algo", "4", "quant_algo", "a string", "4"},
+      {kModelOpt, kQuantConfigFile, "/quantization/quant_algo", R"("NVFP5")", "quant_algo", "fp8, ",
        "nvfp5"},
-      {kModelOpt, kModelOptFile, "/quantization/group_size", R"("16")", "group_size", "an integer",
-       R"("16")"},
-      {kModelOpt, kModelOptFile, "/quantization/group_size", "-16", "group_size",
+      {kModelOpt, kQuantConfigFile, "/quantization/group_size", R"("16")", "group_size",
+       "an integer", R"("16")"},
+      {kModelOpt, kQuantConfigFile, "/quantization/group_size", "-16", "group_size",
        "a positive number", "-16"},
-      {kModelOpt, kModelOptFile, "/quantization/group_size", "32", "group_size", "16", "32"},
-      {kModelOpt, kModelOptFile, "/quantization/exclude_modules", R"("lm_head")", "exclude_modules",
-       "a list of strings", R"("lm_head")"},
-      {kModelOpt, kModelOptFile, "/quantization/quant_algo", R"("MIXED_PRECISION")",
+      {kModelOpt, kQuantConfigFile, "/quantization/group_size", "32", "group_size", "16", "32"},
+      {kModelOpt, kQuantConfigFile, "/quantization/exclude_modules", R"("lm_head")",
+       "exclude_modules", "a list of strings", R"("lm_head")"},
+      {kModelOpt, kQuantConfigFile, "/quantization/quant_algo", R"("MIXED_PRECISION")",
        "quantized_layers", "an object", "none"},
   };
   return *kCases;
@@ -191,7 +191,7 @@ TEST(ConfigErrorsTest, NameFileModuleKeyExpectedAndGot) {
   for (const Case& one : Cases()) {
     SCOPED_TRACE(std::string(one.checkpoint) + " " + one.pointer + " = " + one.value);
     EditableCheckpoint checkpoint(one.checkpoint);
-    if (one.file == kModelOptFile) {
+    if (one.file == kQuantConfigFile) {
       ASSERT_FALSE(checkpoint.modelopt_config.is_null());
       checkpoint.config.erase("quantization_config");
       Damage(checkpoint.modelopt_config, one.pointer, one.value);
@@ -236,7 +236,7 @@ TEST(ConfigErrorsTest, NameTheFileThatIsNoJson) {
     const char* text;
     const char* message;
   };
-  for (const char* file : {kConfig, kModelOptFile, "model.safetensors.index.json"}) {
+  for (const char* file : {kConfig, kQuantConfigFile, "model.safetensors.index.json"}) {
     for (const auto& [text, expected] :
          std::vector<Text>{{"", "not valid JSON at byte 1"},
                            {"{\"a\": 1", "not valid JSON at byte 8"},

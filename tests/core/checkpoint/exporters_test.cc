@@ -24,7 +24,7 @@ absl::StatusOr<CheckpointLayer> ReadChanged(const EditableCheckpoint& checkpoint
   return ReadLayer(directory.path(), module);
 }
 
-std::vector<float> Dequantize(const StandardTensor& tensor) {
+std::vector<float> DequantizeExported(const StandardTensor& tensor) {
   const auto [experts, n, k] = tensor.shape;
   std::vector<float> weights(experts * n * k);
   for (int64_t row = 0; row < experts * n; ++row) {
@@ -284,7 +284,7 @@ TEST(ModelOptTest, ReadsNvfp4Awq) {
   const auto layer = ReadChanged(checkpoint, module);
   ASSERT_TRUE(layer.ok()) << layer.status();
   EXPECT_TRUE(layer->tensor.has_input_scale);
-  EXPECT_EQ(Dequantize(layer->tensor), Dequantize(plain->tensor));
+  EXPECT_EQ(DequantizeExported(layer->tensor), DequantizeExported(plain->tensor));
   checkpoint.config["quantization_config"]["quant_algo"] = "NVFP4";
   EXPECT_EQ(ReasonOf(ReadChanged(checkpoint, module).status()), "BAD_CHECKPOINT");
 }
@@ -297,7 +297,7 @@ TEST(ModelOptTest, ReadsAwqWherePreQuantScalesWereFolded) {
   ASSERT_TRUE(layer.ok()) << layer.status();
   const RawTensor expected =
       LoadTensors(CaseDirectory(name) / "expected.safetensors")[std::string(kDown) + ".weight_f32"];
-  const std::vector<float> weights = Dequantize(layer->tensor);
+  const std::vector<float> weights = DequantizeExported(layer->tensor);
   ASSERT_EQ(weights.size() * sizeof(float), expected.bytes.size());
   EXPECT_EQ(std::memcmp(weights.data(), expected.bytes.data(), expected.bytes.size()), 0);
   checkpoint.modelopt_config = nullptr;  // and with it group_size
@@ -321,7 +321,8 @@ TEST(ModelOptTest, ReadsInt8PerChannel) {
   checkpoint.tensors[prefix + "input_scale"] = {"F32", {}, raw(&input, sizeof(input))};
   const auto layer = ReadChanged(checkpoint, kDown);
   ASSERT_TRUE(layer.ok()) << layer.status();
-  EXPECT_THAT(Dequantize(layer->tensor), testing::ElementsAre(0.5f, -0.5f, -64, -254, 0, -4));
+  EXPECT_THAT(DequantizeExported(layer->tensor),
+              testing::ElementsAre(0.5f, -0.5f, -64, -254, 0, -4));
   EXPECT_EQ(layer->tensor.spec.activation_scale, kStatic);
 }
 

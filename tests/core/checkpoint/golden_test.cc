@@ -15,14 +15,14 @@
 namespace gemmd {
 namespace {
 
-struct Case {
+struct GoldenCase {
   std::string name;
   std::string outcome;
   bool ignore_zero_sign = false;
 };
 
-std::vector<Case> Cases() {
-  std::vector<Case> cases;
+std::vector<GoldenCase> GoldenCases() {
+  std::vector<GoldenCase> cases;
   const auto facts = LoadJson(CaseDirectory("cases.json"));
   for (const auto& [name, fact] : facts.items()) {
     cases.push_back({name, fact["outcome"], fact["zero_sign"] == "ignore"});
@@ -62,7 +62,7 @@ bool Same(float a, float b, bool ignore_zero_sign) {
   return a == b && (a != 0 || ignore_zero_sign || std::signbit(a) == std::signbit(b));
 }
 
-std::vector<float> Dequantize(const StandardTensor& tensor) {
+std::vector<float> DequantizeGolden(const StandardTensor& tensor) {
   const auto [experts, n, k] = tensor.shape;
   std::vector<float> weights(experts * n * k);
   for (int64_t row = 0; row < experts * n; ++row) {
@@ -87,10 +87,10 @@ int64_t Differences(const std::vector<float>& got, const RawTensor& expected,
   return differences;
 }
 
-class GoldenTest : public testing::TestWithParam<Case> {};
+class GoldenTest : public testing::TestWithParam<GoldenCase> {};
 
 TEST_P(GoldenTest, ReadsWhatTheExporterReads) {
-  const Case& param = GetParam();
+  const GoldenCase& param = GetParam();
   for (const auto& [module, expectation] : ExpectedWeights(param.name)) {
     SCOPED_TRACE(module);
     const auto& [expected, first_row] = expectation;
@@ -106,7 +106,7 @@ TEST_P(GoldenTest, ReadsWhatTheExporterReads) {
       EXPECT_EQ(layer->tensor.shape.n, expected.shape[expected.shape.size() - 2]);
     }
     EXPECT_EQ(layer->tensor.shape.experts, expected.shape.size() == 3 ? expected.shape[0] : 1);
-    std::vector<float> weights = Dequantize(layer->tensor);
+    std::vector<float> weights = DequantizeGolden(layer->tensor);
     if (first_row > 0) {
       weights.erase(weights.begin(), weights.begin() + first_row * layer->tensor.shape.k);
       weights.resize(expected.bytes.size() / sizeof(float));
@@ -134,20 +134,20 @@ TEST_P(GoldenTest, ListsExactlyTheQuantizedModules) {
   EXPECT_THAT(*modules, testing::ElementsAreArray(expected));
 }
 
-void PrintTo(const Case& each, std::ostream* stream) { *stream << each.name; }
+void PrintTo(const GoldenCase& each, std::ostream* stream) { *stream << each.name; }
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, GoldenTest, testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Checkpoints, GoldenTest, testing::ValuesIn(GoldenCases()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(GoldenDataTest, CoversEveryFormat) {
   std::set<std::string> formats;
-  for (const Case& each : Cases()) {
+  for (const GoldenCase& each : GoldenCases()) {
     formats.insert(
         LoadJson(CaseDirectory(each.name) / "config.json")["quantization_config"]["quant_method"]);
   }
   EXPECT_THAT(formats, testing::ElementsAre("auto-round", "awq", "bitnet", "compressed-tensors",
                                             "fp8", "gptq", "modelopt", "mxfp4", "quark"));
-  EXPECT_GT(Cases().size(), 100u);
+  EXPECT_GT(GoldenCases().size(), 100u);
 }
 
 // A layer's identity on every host and in every version: a change of one of these is a change of the

@@ -19,7 +19,7 @@ using testing::HasSubstr;
 constexpr char kExperts[] = "model.layers.0.mlp.experts.";
 constexpr int kCount = 3;
 
-std::vector<double> RowOf(const StandardTensor& tensor, int64_t expert, int64_t row) {
+std::vector<double> StackRowOf(const StandardTensor& tensor, int64_t expert, int64_t row) {
   std::vector<double> values(static_cast<size_t>(tensor.shape.k));
   DequantizeRow(tensor, expert, row, absl::MakeSpan(values));
   return values;
@@ -29,7 +29,8 @@ void ExpectSameWeights(const StandardTensor& got, const StandardTensor& wanted) 
   ASSERT_EQ(got.shape, wanted.shape);
   for (int64_t expert = 0; expert < got.shape.experts; ++expert) {
     for (int64_t row = 0; row < got.shape.n; ++row) {
-      ASSERT_EQ(RowOf(got, expert, row), RowOf(wanted, expert, row)) << expert << " " << row;
+      ASSERT_EQ(StackRowOf(got, expert, row), StackRowOf(wanted, expert, row))
+          << expert << " " << row;
     }
   }
 }
@@ -64,8 +65,8 @@ RawTensor Transposed(const RawTensor& tensor) {
 }
 
 // A golden Qwen3-MoE whose experts' tensors can be stacked.
-struct Model {
-  explicit Model(const std::string& name) : name(name), checkpoint(name) {}
+struct StackModel {
+  explicit StackModel(const std::string& name) : name(name), checkpoint(name) {}
 
   const RawTensor& Of(int expert, const std::string& tensor) const {
     return checkpoint.tensors.at(absl::StrCat(kExperts, expert, ".", tensor));
@@ -120,7 +121,7 @@ float FloatAt(const RawTensor& tensor, int64_t index = 0) {
   return value;
 }
 
-RawTensors Nvfp4Down(const Model& model, bool transposed, const std::string& separator) {
+RawTensors Nvfp4Down(const StackModel& model, bool transposed, const std::string& separator) {
   const RawTensor weight = model.Stack("down_proj.weight");
   const RawTensor scale = model.Stack("down_proj.weight_scale");
   const std::string prefix = "down_proj" + separator;
@@ -132,7 +133,7 @@ RawTensors Nvfp4Down(const Model& model, bool transposed, const std::string& sep
 }
 
 TEST(ModelOptStackTest, ReadsNvfp4InEitherOrderOfAxesAndWithEitherNames) {
-  const Model model("modelopt_nvfp4_qwen3moe");
+  const StackModel model("modelopt_nvfp4_qwen3moe");
   const StandardTensor wanted = model.ReadComposite("down_proj");
   for (const bool transposed : {false, true}) {
     for (const char* separator : {"_", "."}) {
@@ -144,7 +145,7 @@ TEST(ModelOptStackTest, ReadsNvfp4InEitherOrderOfAxesAndWithEitherNames) {
 }
 
 TEST(ModelOptStackTest, KeepsTheFactorsOfGateAndUp) {
-  Model model("modelopt_nvfp4_qwen3moe");
+  StackModel model("modelopt_nvfp4_qwen3moe");
   for (int expert = 0; expert < kCount; ++expert) {
     RawTensor& factor =
         model.checkpoint.tensors.at(absl::StrCat(kExperts, expert, ".up_proj.weight_scale_2"));
@@ -169,7 +170,7 @@ TEST(ModelOptStackTest, KeepsTheFactorsOfGateAndUp) {
 
 // One factor for all experts, as ModelOpt writes it for Llama-4; each expert's own scales are made to fit.
 TEST(ModelOptStackTest, OneNumberServesAllExperts) {
-  Model model("modelopt_nvfp4_qwen3moe");
+  StackModel model("modelopt_nvfp4_qwen3moe");
   RawTensors stacked = Nvfp4Down(model, true, "_");
   for (const char* tensor : {"weight_scale_2", "input_scale"}) {
     for (int expert = 0; expert < kCount; ++expert) {
@@ -186,7 +187,7 @@ TEST(ModelOptStackTest, OneNumberServesAllExperts) {
 
 // gpt-oss: rows alternate gate, up, and there is a bias.
 TEST(ModelOptStackTest, GptOssAlternatesGateAndUp) {
-  const Model model("modelopt_nvfp4_qwen3moe");
+  const StackModel model("modelopt_nvfp4_qwen3moe");
   const RawTensor weight = model.StackGateUp("weight");
   const int64_t n = weight.shape[1];
   RawTensor bias{"BF16", {kCount, n}, std::string(static_cast<size_t>(kCount * n * 2), '\0')};
@@ -205,7 +206,7 @@ TEST(ModelOptStackTest, GptOssAlternatesGateAndUp) {
 }
 
 TEST(ModelOptStackTest, ReadsFloat8WithAScaleForEachExpert) {
-  const Model model("modelopt_fp8_qwen3moe");
+  const StackModel model("modelopt_fp8_qwen3moe");
   const StandardTensor wanted = model.ReadComposite("down_proj");
   const RawTensor weight = model.Stack("down_proj.weight");
   RawTensors stacked = {{"down_proj", weight},
@@ -232,12 +233,12 @@ TEST(ModelOptStackTest, ReadsAwqWithAnInputScaleForEachExpert) {
     stacked.tensors[kExperts + name.substr(std::string("model.layers.0.mlp.").size())] =
         Joined({tensor, other}, true);
   }
-  const auto layer = Model::Read(stacked, "down_proj");
+  const auto layer = StackModel::Read(stacked, "down_proj");
   ASSERT_TRUE(layer.ok()) << layer.status();
   const auto single = ReadLayer(CaseDirectory("modelopt_w4a16_awq"), module);
   ASSERT_TRUE(single.ok()) << single.status();
   ASSERT_EQ(layer->tensor.shape.experts, 2);
-  EXPECT_EQ(RowOf(layer->tensor, 1, 7), RowOf(single->tensor, 0, 7));
+  EXPECT_EQ(StackRowOf(layer->tensor, 1, 7), StackRowOf(single->tensor, 0, 7));
   std::vector<double> first(static_cast<size_t>(layer->tensor.shape.k), 1);
   std::vector<double> second = first;
   std::vector<double> wanted = first;
@@ -251,7 +252,7 @@ TEST(ModelOptStackTest, ReadsAwqWithAnInputScaleForEachExpert) {
 }
 
 TEST(ModelOptStackTest, ListsStacks) {
-  const Model model("modelopt_nvfp4_qwen3moe");
+  const StackModel model("modelopt_nvfp4_qwen3moe");
   EditableCheckpoint changed = model.checkpoint;
   for (auto it = changed.tensors.begin(); it != changed.tensors.end();) {
     it = it->first.rfind(kExperts, 0) == 0 ? changed.tensors.erase(it) : std::next(it);
@@ -267,7 +268,7 @@ TEST(ModelOptStackTest, ListsStacks) {
 }
 
 TEST(ModelOptStackTest, RefusesWhatDoesNotFit) {
-  const Model model("modelopt_nvfp4_qwen3moe");
+  const StackModel model("modelopt_nvfp4_qwen3moe");
   const auto reason = [&](const RawTensors& stacked, const char* message) {
     const auto layer = model.ReadStack(stacked, "down_proj");
     EXPECT_THAT(std::string(layer.status().message()), HasSubstr(message)) << layer.status();
@@ -302,7 +303,7 @@ TEST(ModelOptStackTest, RefusesGroupsAlongN) {
     stacked.tensors[kExperts + name.substr(std::string("model.layers.0.mlp.").size())] =
         Joined({tensor, tensor}, true);
   }
-  const auto layer = Model::Read(stacked, "down_proj");
+  const auto layer = StackModel::Read(stacked, "down_proj");
   EXPECT_EQ(ReasonOf(layer.status()), "UNSUPPORTED_FORMAT") << layer.status();
   EXPECT_THAT(std::string(layer.status().message()), HasSubstr("groups run along N"));
 }

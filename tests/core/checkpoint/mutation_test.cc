@@ -25,7 +25,7 @@ std::string ModuleOf(const json& mutation) {
   return MutatedModule(mutation, modules->size() == 1 ? modules->front() : "");
 }
 
-std::vector<float> Dequantize(const StandardTensor& tensor) {
+std::vector<float> DequantizeMutated(const StandardTensor& tensor) {
   const auto [experts, n, k] = tensor.shape;
   std::vector<float> weights(experts * n * k);
   for (int64_t row = 0; row < experts * n; ++row) {
@@ -67,12 +67,12 @@ TEST_P(MutationTest, GetsTheWantedOutcome) {
   ASSERT_TRUE(unchanged.ok()) << unchanged.status();
   ASSERT_TRUE(layer.ok()) << layer.status();
   if (OutcomeOf(mutation) == MutationOutcome::kSameWeights) {
-    EXPECT_EQ(Dequantize(layer->tensor), Dequantize(unchanged->tensor));
+    EXPECT_EQ(DequantizeMutated(layer->tensor), DequantizeMutated(unchanged->tensor));
     return;
   }
   ASSERT_EQ(OutcomeOf(mutation), MutationOutcome::kOtherGrouping);
   EXPECT_TRUE(layer->tensor.spec.has_group_index);
-  EXPECT_NE(Dequantize(layer->tensor), Dequantize(unchanged->tensor));
+  EXPECT_NE(DequantizeMutated(layer->tensor), DequantizeMutated(unchanged->tensor));
 }
 
 INSTANTIATE_TEST_SUITE_P(Mutations, MutationTest, testing::ValuesIn(Mutations()),

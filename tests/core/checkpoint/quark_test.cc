@@ -19,10 +19,10 @@ namespace {
 using nlohmann::ordered_json;
 using testing::HasSubstr;
 
-constexpr char kModule[] = "model.layers.0.mlp.down_proj";
-constexpr auto kGroup = ActivationScaleKind::kDynamicGroup;
-constexpr auto kStatic = ActivationScaleKind::kStaticTensor;
-constexpr auto kToken = ActivationScaleKind::kDynamicToken;
+constexpr char kQuarkModule[] = "model.layers.0.mlp.down_proj";
+constexpr auto kQuarkGroup = ActivationScaleKind::kDynamicGroup;
+constexpr auto kQuarkStatic = ActivationScaleKind::kStaticTensor;
+constexpr auto kQuarkToken = ActivationScaleKind::kDynamicToken;
 
 std::string Floats(const std::vector<float>& values) {
   return std::string(reinterpret_cast<const char*>(values.data()), 4 * values.size());
@@ -50,9 +50,9 @@ struct Checkpoint {
   ordered_json& input() { return config["global_quant_config"]["input_tensors"]; }
   void Set(const std::string& key, const std::string& dtype, std::vector<int64_t> shape,
            std::string bytes) {
-    tensors[absl::StrCat(kModule, ".", key)] = {dtype, std::move(shape), std::move(bytes)};
+    tensors[absl::StrCat(kQuarkModule, ".", key)] = {dtype, std::move(shape), std::move(bytes)};
   }
-  absl::StatusOr<CheckpointLayer> Read(const std::string& module = kModule) const {
+  absl::StatusOr<CheckpointLayer> Read(const std::string& module = kQuarkModule) const {
     TemporaryDirectory directory;
     WriteFile(directory.path() / "config.json",
               ordered_json{{"quantization_config", config}}.dump());
@@ -217,9 +217,9 @@ TEST(QuarkTest, ReadsFloat8PerTensorChannelAndBlock) {
   const auto layer = checkpoint.Read();
   ExpectWeights(layer, 2, 4, [&](int64_t n, int64_t k) { return values[n][k] * 0.125; });
   EXPECT_EQ(layer->tensor.spec.activation, kFloat8E4M3);
-  EXPECT_EQ(layer->tensor.spec.activation_scale, kStatic);
+  EXPECT_EQ(layer->tensor.spec.activation_scale, kQuarkStatic);
   EXPECT_EQ(ScalingOf(layer->tensor).static_scale, 0.5f);
-  checkpoint.tensors.erase(absl::StrCat(kModule, ".input_scale"));
+  checkpoint.tensors.erase(absl::StrCat(kQuarkModule, ".input_scale"));
   checkpoint.input()["is_dynamic"] = true;
   checkpoint.input()["qscheme"] = "per_channel";
   checkpoint.weight() = Spec("fp8_e4m3", "per_channel");
@@ -227,7 +227,7 @@ TEST(QuarkTest, ReadsFloat8PerTensorChannelAndBlock) {
   const auto channel = checkpoint.Read();
   ExpectWeights(channel, 2, 4,
                 [&](int64_t n, int64_t k) { return values[n][k] * (n == 0 ? 0.125 : 4); });
-  EXPECT_EQ(channel->tensor.spec.activation_scale, kToken);
+  EXPECT_EQ(channel->tensor.spec.activation_scale, kQuarkToken);
   checkpoint.weight() = Spec("fp8_e4m3", "per_block");
   checkpoint.weight()["block_size"] = {2, 2};
   checkpoint.Set("weight_scale", "F32", {1, 2}, Floats({0.5f, 8}));
@@ -262,7 +262,7 @@ TEST(QuarkTest, ReadsMxFloatsOfFourAndSixBits) {
       return DecodeNumber(format, static_cast<uint32_t>(code(n, k))) * scales[n][k / 32];
     });
     EXPECT_EQ(layer->tensor.spec.activation, format);
-    EXPECT_EQ(layer->tensor.spec.activation_scale, kGroup);
+    EXPECT_EQ(layer->tensor.spec.activation_scale, kQuarkGroup);
     EXPECT_EQ(layer->tensor.encoding.group_scale, kFloat8E8M0);
   }
 }
@@ -396,7 +396,7 @@ TEST(QuarkTest, RefusesZeroPointsThatContradictTheConfig) {
   EXPECT_EQ(checkpoint.Reason(), "BAD_CHECKPOINT");
   checkpoint.weight()["symmetric"] = false;
   EXPECT_TRUE(checkpoint.Read().ok());
-  checkpoint.tensors.erase(absl::StrCat(kModule, ".weight_zero_point"));
+  checkpoint.tensors.erase(absl::StrCat(kQuarkModule, ".weight_zero_point"));
   EXPECT_EQ(checkpoint.Reason(), "BAD_CHECKPOINT");
 }
 

@@ -15,9 +15,9 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr char kDown[] = "model.layers.0.mlp.down_proj";
-constexpr char kQkv[] = "model.layers.0.self_attn.qkv_proj";
-constexpr char kExperts[] = "model.layers.0.mlp.experts.";
+constexpr char kDownProj[] = "model.layers.0.mlp.down_proj";
+constexpr char kQkvProj[] = "model.layers.0.self_attn.qkv_proj";
+constexpr char kExpertsPrefix[] = "model.layers.0.mlp.experts.";
 
 constexpr AxisSlice Rank(int64_t rank, int64_t size) {
   return {.rank = rank, .size = size, .range = {}};
@@ -109,8 +109,8 @@ TEST(RankSliceTest, HalvesOfEveryFormatAreHalvesOfTheWhole) {
 // Columns of a permuted group index belong to any group: all scale columns stay.
 TEST(RankSliceTest, KeepsAllScaleColumnsOfAGroupIndex) {
   for (const char* name : {"gptq_v1_autogptq_b4_descact_g64", "gptq_v2_gptqmodel_b4_descact_g32"}) {
-    const auto whole = Read(name, kDown);
-    const auto part = Read(name, kDown, {{}, {}, Part(7, 41), {}});
+    const auto whole = Read(name, kDownProj);
+    const auto part = Read(name, kDownProj, {{}, {}, Part(7, 41), {}});
     ASSERT_TRUE(whole.ok() && part.ok()) << whole.status() << part.status();
     EXPECT_TRUE(part->tensor.spec.has_group_index);
     EXPECT_EQ(part->tensor.scale_columns, whole->tensor.scale_columns);
@@ -120,19 +120,19 @@ TEST(RankSliceTest, KeepsAllScaleColumnsOfAGroupIndex) {
 
 // 136 x 160 in blocks of 128 x 128: rows 68 to 136 begin inside of the first block of rows.
 TEST(RankSliceTest, RowsInsideABlockKeepTheScaleOfTheirGlobalRow) {
-  const auto whole = Read("ct_fp8_block_nondiv", kDown);
-  const auto part = Read("ct_fp8_block_nondiv", kDown, {{}, Rank(1, 2), {}, {}});
+  const auto whole = Read("ct_fp8_block_nondiv", kDownProj);
+  const auto part = Read("ct_fp8_block_nondiv", kDownProj, {{}, Rank(1, 2), {}, {}});
   ASSERT_TRUE(whole.ok() && part.ok()) << whole.status() << part.status();
   ASSERT_EQ(whole->tensor.spec.scale_block_n, 128);
   ExpectRows(part->tensor, whole->tensor, {0}, Numbers(68, 136), 0);
 }
 
 TEST(RankSliceTest, RefusesToCutAGroupAndNamesTheNumbersOfRanks) {
-  const auto layer = Read("gptq_v1_autogptq_b4_g128_sym", kDown, {{}, {}, Rank(0, 4), {}});
+  const auto layer = Read("gptq_v1_autogptq_b4_g128_sym", kDownProj, {{}, {}, Rank(0, 4), {}});
   EXPECT_EQ(layer.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ReasonOf(layer.status()), "SLICE_CUTS_GROUP");
   EXPECT_THAT(MessageOf(layer.status()), HasSubstr("legal numbers of ranks are 1, 2"));
-  const auto range = Read("gptq_v1_autogptq_b4_g128_sym", kDown, {{}, {}, Part(0, 64), {}});
+  const auto range = Read("gptq_v1_autogptq_b4_g128_sym", kDownProj, {{}, {}, Part(0, 64), {}});
   EXPECT_EQ(ReasonOf(range.status()), "SLICE_CUTS_GROUP");
   EXPECT_THAT(MessageOf(range.status()), HasSubstr("multiples of 128"));
 }
@@ -142,7 +142,7 @@ TEST(RankSliceTest, CutsQueryKeyAndValueEachForItself) {
   for (const char* name : {"ct_nvfp4_qkv_different_global", "awq_gemm_g64_qkv",
                            "modelopt_nvfp4_llama", "fp8_per_tensor_static_qkv"}) {
     SCOPED_TRACE(name);
-    const auto whole = Read(name, kQkv);
+    const auto whole = Read(name, kQkvProj);
     ASSERT_TRUE(whole.ok()) << whole.status();
     std::vector<int64_t> starts;
     int64_t rows = 0;
@@ -159,12 +159,12 @@ TEST(RankSliceTest, CutsQueryKeyAndValueEachForItself) {
         const int64_t half = (starts[i + 1] - starts[i]) / 2;
         for (int64_t row = 0; row < half; ++row) expected.push_back(starts[i] + rank * half + row);
       }
-      const auto slice = Read(name, kQkv, {{}, Rank(rank, 2), {}, {}});
+      const auto slice = Read(name, kQkvProj, {{}, Rank(rank, 2), {}, {}});
       ASSERT_TRUE(slice.ok()) << slice.status();
       ExpectRows(slice->tensor, whole->tensor, {0}, expected, 0);
     }
     // A range counts the rows of the fused module.
-    const auto range = Read(name, kQkv, {{}, Part(5, rows - 3), {}, {}});
+    const auto range = Read(name, kQkvProj, {{}, Part(5, rows - 3), {}, {}});
     ASSERT_TRUE(range.ok()) << range.status();
     ExpectRows(range->tensor, whole->tensor, {0}, Numbers(5, rows - 3), 0);
   }
@@ -172,7 +172,7 @@ TEST(RankSliceTest, CutsQueryKeyAndValueEachForItself) {
 
 TEST(RankSliceTest, HeldKeysAndValuesRepeatForRanks) {
   const std::string name = "modelopt_nvfp4_llama";
-  const auto whole = Read(name, kQkv);
+  const auto whole = Read(name, kQkvProj);
   ASSERT_TRUE(whole.ok()) << whole.status();
   const auto q = Read(name, "model.layers.0.self_attn.q_proj");
   const auto k = Read(name, "model.layers.0.self_attn.k_proj");
@@ -180,7 +180,7 @@ TEST(RankSliceTest, HeldKeysAndValuesRepeatForRanks) {
   const int64_t q_rows = q->tensor.shape.n;
   const int64_t k_rows = k->tensor.shape.n;
   SliceRequest request{{}, Rank(1, 4), {}, {{q_rows, 1}, {k_rows, 2}, {k_rows, 2}}};
-  const auto slice = Read(name, kQkv, request);
+  const auto slice = Read(name, kQkvProj, request);
   ASSERT_TRUE(slice.ok()) << slice.status();
   std::vector<int64_t> expected = Numbers(q_rows / 4, q_rows / 2);
   for (int64_t start : {q_rows, q_rows + k_rows}) {
@@ -188,14 +188,14 @@ TEST(RankSliceTest, HeldKeysAndValuesRepeatForRanks) {
   }
   ExpectRows(slice->tensor, whole->tensor, {0}, expected, 0);
   request.row_parts[1].rows += 1;
-  const auto wrong = Read(name, kQkv, request);
+  const auto wrong = Read(name, kQkvProj, request);
   EXPECT_EQ(ReasonOf(wrong.status()), "SHAPE_MISMATCH") << wrong.status();
   EXPECT_THAT(MessageOf(wrong.status()), HasSubstr("k_proj has"));
 }
 
 TEST(RankSliceTest, ReadsOnlyTheExpertsOfTheRank) {
   for (const char* name : {"modelopt_nvfp4_qwen3moe", "modelopt_fp8_qwen3moe"}) {
-    const std::string module = absl::StrCat(kExperts, "gate_up_proj");
+    const std::string module = absl::StrCat(kExpertsPrefix, "gate_up_proj");
     const auto whole = Read(name, module);
     ASSERT_TRUE(whole.ok()) << whole.status();
     uint64_t all = 0;
@@ -222,7 +222,7 @@ TEST(RankSliceTest, ReadsOnlyTheExpertsOfTheRank) {
 
 // Stacks that are stored as one: gate and up alternate (gpt-oss), or every expert is one matrix.
 TEST(RankSliceTest, CutsStacksOfExperts) {
-  const std::string module = absl::StrCat(kExperts, "gate_up_proj");
+  const std::string module = absl::StrCat(kExpertsPrefix, "gate_up_proj");
   const auto whole = Read("gptoss_mxfp4_hf", module);
   ASSERT_TRUE(whole.ok()) << whole.status();
   const auto [experts, n, k] = whole->tensor.shape;
@@ -239,7 +239,7 @@ TEST(RankSliceTest, KnowsTheHalvesOfGateAndUpStoredAsOneAndAsksForTheRest) {
     EditableCheckpoint changed = checkpoint;
     changed.tensors.clear();
     for (const auto& [name, tensor] : checkpoint.tensors) {
-      changed.tensors[module + name.substr(std::string(kDown).size())] = tensor;
+      changed.tensors[module + name.substr(std::string(kDownProj).size())] = tensor;
     }
     return changed;
   };
@@ -257,12 +257,13 @@ TEST(RankSliceTest, KnowsTheHalvesOfGateAndUpStoredAsOneAndAsksForTheRest) {
   ExpectRows(slice->tensor, whole->tensor, {0}, rows, 0);
 
   TemporaryDirectory qkv_directory;
-  renamed(kQkv).Write(qkv_directory.path());
-  const auto unknown = ReadLayer(qkv_directory.path(), kQkv, nullptr, {}, {{}, Rank(1, 2), {}, {}});
+  renamed(kQkvProj).Write(qkv_directory.path());
+  const auto unknown =
+      ReadLayer(qkv_directory.path(), kQkvProj, nullptr, {}, {{}, Rank(1, 2), {}, {}});
   EXPECT_EQ(ReasonOf(unknown.status()), "MISSING_FIELD") << unknown.status();
   EXPECT_THAT(MessageOf(unknown.status()), HasSubstr("q_proj, k_proj, v_proj"));
   const SliceRequest told{{}, Rank(1, 2), {}, {{64, 1}, {16, 1}, {16, 1}}};
-  const auto known = ReadLayer(qkv_directory.path(), kQkv, nullptr, {}, told);
+  const auto known = ReadLayer(qkv_directory.path(), kQkvProj, nullptr, {}, told);
   ASSERT_TRUE(known.ok()) << known.status();
   rows = Numbers(32, 64);
   for (int64_t row : Numbers(72, 80)) rows.push_back(row);

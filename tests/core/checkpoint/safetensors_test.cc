@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-absl::StatusOr<TensorMap> Parse(const std::string& file) {
+absl::StatusOr<TensorsByName> Parse(const std::string& file) {
   return ParseSafetensorsHeader(file, file.size());
 }
 

@@ -23,7 +23,7 @@ using testing::Random;
 using testing::RandomTensor;
 using testing::Uniform;
 
-constexpr NumberFormat kInt32 = IntegerFormat(32);
+constexpr NumberFormat kIndexInt32 = IntegerFormat(32);
 
 struct MoeSetup {
   int64_t experts = 5;
@@ -155,7 +155,7 @@ class CpuMoeTest : public ::testing::Test {
     MoeBench bench(setup);
     Random random(static_cast<uint64_t>(tokens));
     HostMatrix x(type, tokens, setup.k, 2);
-    HostMatrix ids(kInt32, tokens, top_k);
+    HostMatrix ids(kIndexInt32, tokens, top_k);
     HostMatrix weights(kFloat32, tokens, top_k);
     HostMatrix y(type, tokens, setup.n, 3);
     x.Fill([&](int64_t, int64_t) { return static_cast<double>(Uniform(random, -16, 16)) / 128; });
@@ -204,7 +204,7 @@ TEST_F(CpuMoeTest, ATokenWithoutExpertsGivesAZeroRow) {
   MoeBench bench({});
   HostMatrix x(kFloat16, 2, 64);
   x.Fill([](int64_t, int64_t) { return std::nan(""); });
-  HostMatrix ids(kInt32, 2, 2);
+  HostMatrix ids(kIndexInt32, 2, 2);
   ids.Fill([](int64_t, int64_t) { return -1; });
   HostMatrix weights(kFloat32, 2, 2);
   HostMatrix y(kFloat16, 2, 48);
@@ -216,7 +216,7 @@ TEST_F(CpuMoeTest, RefusesIdsOutOfRangeAndNamesThem) {
   for (const int bad : {5, -2, 2000000000}) {
     MoeBench bench({});
     HostMatrix x(kFloat16, 2, 64);
-    HostMatrix ids(kInt32, 2, 2);
+    HostMatrix ids(kIndexInt32, 2, 2);
     ids.Fill([&](int64_t row, int64_t slot) { return row == 1 && slot == 0 ? bad : 0; });
     HostMatrix weights(kFloat32, 2, 2);
     HostMatrix y(kFloat16, 2, 48);
@@ -232,7 +232,7 @@ TEST_F(CpuMoeTest, StopsWhereverItIsAsked) {
   MoeBench bench(setup);
   constexpr int64_t kTokens = 7;
   HostMatrix x(kFloat16, kTokens, setup.k);
-  HostMatrix ids(kInt32, kTokens, 2);
+  HostMatrix ids(kIndexInt32, kTokens, 2);
   HostMatrix weights(kFloat32, kTokens, 2);
   HostMatrix y(kFloat16, kTokens, setup.n);
   x.Fill([](int64_t, int64_t) { return 0.5; });
@@ -260,7 +260,7 @@ TEST_F(CpuMoeTest, StopsWhereverItIsAsked) {
 TEST_F(CpuMoeTest, NoTokensIsLegal) {
   MoeBench bench({});
   HostMatrix x(kFloat16, 0, 64);
-  HostMatrix ids(kInt32, 0, 2);
+  HostMatrix ids(kIndexInt32, 0, 2);
   HostMatrix weights(kFloat32, 0, 2);
   HostMatrix y(kFloat16, 0, 48);
   EXPECT_TRUE(bench.Run(x, ids, weights, y).ok());
@@ -271,7 +271,7 @@ TEST_F(CpuMoeTest, ANanTokenSpoilsNoOther) {
   Random random(3);
   HostMatrix x(kBFloat16, 6, 64);
   x.FillRandom(random);
-  HostMatrix ids(kInt32, 6, 2);
+  HostMatrix ids(kIndexInt32, 6, 2);
   ids.Fill([](int64_t row, int64_t slot) { return (row + slot) % 5; });
   HostMatrix weights(kFloat32, 6, 2);
   weights.Fill([](int64_t, int64_t) { return 0.5; });
@@ -298,7 +298,7 @@ TEST_F(CpuMoeTest, RoutesByLogitsLikeByTheIdsAndWeightsTheyGive) {
   bench.call.y = y.view();
   bench.call.router_logits = RouterLogits{logits.view(), 2, true};
   ASSERT_TRUE(bench.device->RunMoe(*bench.stream, bench.call).ok());
-  HostMatrix ids(kInt32, 7, 2);
+  HostMatrix ids(kIndexInt32, 7, 2);
   HostMatrix weights(kFloat32, 7, 2);
   for (int64_t m = 0; m < 7; ++m) {
     std::vector<double> row;

@@ -15,9 +15,9 @@
 namespace gemmd {
 namespace {
 
-using testing::Each;
-using testing::ElementsAre;
-using testing::Eq;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::Eq;
 
 constexpr int64_t kColumns = 256;
 

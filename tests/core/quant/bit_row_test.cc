@@ -14,8 +14,8 @@ TEST(BitRowTest, PutsCodesLowBitsFirstAcrossWords) {
   codes[10] = 7;  // bits 30 to 32
   std::vector<std::byte> row(BitRowBytes(11, 3));
   PackBitRow(codes, 3, row.data());
-  EXPECT_THAT(row, testing::ElementsAre(std::byte{0}, std::byte{0}, std::byte{0}, std::byte{0xc0},
-                                        std::byte{1}, std::byte{0}, std::byte{0}, std::byte{0}));
+  EXPECT_THAT(row, ::testing::ElementsAre(std::byte{0}, std::byte{0}, std::byte{0}, std::byte{0xc0},
+                                          std::byte{1}, std::byte{0}, std::byte{0}, std::byte{0}));
 }
 
 TEST(BitRowTest, UnpacksWhatItPacksForEveryWidthAndLength) {

@@ -52,7 +52,7 @@ bool Same(double a, double b) {
   return a == b && std::signbit(a) == std::signbit(b);
 }
 
-class CodeTableTest : public testing::TestWithParam<NamedFormat> {};
+class CodeTableTest : public ::testing::TestWithParam<NamedFormat> {};
 
 TEST_P(CodeTableTest, DecodesEveryCodeToTheValueOfMlDtypes) {
   const auto table = Load(std::string("table_") + GetParam().name + ".json");
@@ -75,10 +75,10 @@ TEST_P(CodeTableTest, EncodesEveryDecodedNumberToItsCode) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, CodeTableTest, testing::ValuesIn(kTables),
+INSTANTIATE_TEST_SUITE_P(Formats, CodeTableTest, ::testing::ValuesIn(kTables),
                          [](const auto& info) { return std::string(info.param.name); });
 
-class RoundingTest : public testing::TestWithParam<NamedFormat> {};
+class RoundingTest : public ::testing::TestWithParam<NamedFormat> {};
 
 // The column code_saturating: clipped to the largest finite value, then rounded to nearest even. It
 // says nothing about NaN: there the format's NaN is wanted, or 0 where it has none.
@@ -100,7 +100,7 @@ TEST_P(RoundingTest, RoundsToNearestEvenAndSaturates) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, RoundingTest, testing::ValuesIn(kRoundings),
+INSTANTIATE_TEST_SUITE_P(Formats, RoundingTest, ::testing::ValuesIn(kRoundings),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // ml_dtypes gives NaN for what e8m0 cannot hold; we saturate, as for every scale type.

@@ -12,7 +12,7 @@ namespace {
 
 using testing::AnyTensor;
 
-std::vector<float> RowOf(const StandardTensor& tensor, int64_t expert, int64_t row) {
+std::vector<float> PartRowOf(const StandardTensor& tensor, int64_t expert, int64_t row) {
   std::vector<float> values(tensor.shape.k);
   DequantizeRowFloat32(tensor, expert, row, absl::MakeSpan(values));
   return values;
@@ -24,7 +24,7 @@ void ExpectRowsOf(const StandardTensor& whole, const std::vector<StandardTensor>
     int64_t row = 0;
     for (const StandardTensor& part : parts) {
       for (int64_t i = 0; i < part.shape.n; ++i, ++row) {
-        EXPECT_EQ(RowOf(whole, expert, row), RowOf(part, expert, i)) << row;
+        EXPECT_EQ(PartRowOf(whole, expert, row), PartRowOf(part, expert, i)) << row;
         EXPECT_EQ(Bias(whole, expert, row), Bias(part, expert, i)) << row;
       }
     }
@@ -37,7 +37,8 @@ void ExpectExpertsOf(const StandardTensor& whole, const std::vector<StandardTens
   ASSERT_EQ(whole.shape.experts, static_cast<int64_t>(parts.size()));
   for (int64_t expert = 0; expert < whole.shape.experts; ++expert) {
     for (int64_t row = 0; row < whole.shape.n; ++row) {
-      EXPECT_EQ(RowOf(whole, expert, row), RowOf(parts[expert], 0, row)) << expert << " " << row;
+      EXPECT_EQ(PartRowOf(whole, expert, row), PartRowOf(parts[expert], 0, row))
+          << expert << " " << row;
     }
   }
 }

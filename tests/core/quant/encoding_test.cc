@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::RandomTensor;
 
-constexpr LayerShape kShape{1, 4, 64};
+constexpr LayerShape kEncodingShape{1, 4, 64};
 constexpr auto kGroups = ActivationScaleKind::kDynamicGroup;
 constexpr auto kStatic = ActivationScaleKind::kStaticTensor;
 
@@ -30,7 +30,7 @@ StandardTensor Grouped(const NumberFormat& element, const NumberFormat& scale, i
                        .activation = element,
                        .activation_scale = kGroups,
                        .activation_group = group};
-  StandardTensor tensor = RandomTensor(spec, kShape, 3);
+  StandardTensor tensor = RandomTensor(spec, kEncodingShape, 3);
   tensor.encoding = {.format = element,
                      .scale = kGroups,
                      .group = group,
@@ -40,7 +40,8 @@ StandardTensor Grouped(const NumberFormat& element, const NumberFormat& scale, i
 }
 
 StandardTensor Asymmetric(float scale, int16_t zero_point) {
-  StandardTensor tensor = RandomTensor({.weight = kFloat4E2M1, .scale = kFloat32}, kShape, 3);
+  StandardTensor tensor =
+      RandomTensor({.weight = kFloat4E2M1, .scale = kFloat32}, kEncodingShape, 3);
   tensor.encoding = {
       .format = kInt8, .scale = kStatic, .group = 0, .zero_points = true, .group_scale = kNoFormat};
   Append(tensor.activation_scale, scale);

@@ -155,7 +155,7 @@ TEST(QuantizeTest, SaysWhichWeightIsNotFinite) {
   weights[6] = std::nanf("");
   const auto tensor = Quantize(weights, shape, {.weight = IntegerFormat(4), .scale = kFloat32});
   EXPECT_EQ(ReasonOf(tensor.status()), "NOT_FINITE");
-  EXPECT_THAT(std::string(tensor.status().message()), testing::HasSubstr("row 1, column 2"));
+  EXPECT_THAT(std::string(tensor.status().message()), ::testing::HasSubstr("row 1, column 2"));
 }
 
 TEST(QuantizeTest, RefusesWhatWeightsDoNotTell) {

@@ -20,7 +20,7 @@ constexpr AxisSlice Rank(int64_t rank, int64_t size) {
 
 std::string MessageOf(const absl::Status& status) { return std::string(status.message()); }
 
-std::vector<float> RowOf(const StandardTensor& tensor, int64_t expert, int64_t row) {
+std::vector<float> RankRowOf(const StandardTensor& tensor, int64_t expert, int64_t row) {
   std::vector<float> values(static_cast<size_t>(tensor.shape.k));
   DequantizeRowFloat32(tensor, expert, row, absl::MakeSpan(values));
   return values;
@@ -78,7 +78,7 @@ TEST(RankSliceTest, CutsEveryPartOfAFusedLayer) {
   const int64_t rows[] = {12, 13, 14, 15, 18, 19, 22, 23};
   ASSERT_EQ(part->shape.n, 8);
   for (int64_t i = 0; i < 8; ++i) {
-    EXPECT_EQ(RowOf(*part, 0, i), RowOf(whole, 0, rows[i])) << i;
+    EXPECT_EQ(RankRowOf(*part, 0, i), RankRowOf(whole, 0, rows[i])) << i;
     EXPECT_EQ(Bias(*part, 0, i), Bias(whole, 0, rows[i])) << i;
   }
 }
@@ -105,7 +105,7 @@ TEST(RankSliceTest, KeepsInterleavedGateAndUpTogether) {
   whole.gate_up_interleaved = true;
   const auto part = Slice(whole, SliceRequest{{}, Rank(1, 3), {}, {}});
   ASSERT_TRUE(part.ok()) << part.status();
-  EXPECT_EQ(RowOf(*part, 1, 0), RowOf(whole, 1, 4));
+  EXPECT_EQ(RankRowOf(*part, 1, 0), RankRowOf(whole, 1, 4));
   const auto cut = Slice(whole, SliceRequest{{}, Rank(1, 4), {}, {}});
   EXPECT_EQ(ReasonOf(cut.status()), "SLICE_CUTS_GROUP");
   EXPECT_THAT(MessageOf(cut.status()), HasSubstr("1, 2, 3, 6"));

@@ -88,7 +88,7 @@ void ExpectFormula(const StandardTensor& t) {
   }
 }
 
-std::vector<NumberFormat> WeightFormats() {
+std::vector<NumberFormat> ReferenceFormats() {
   std::vector<NumberFormat> formats = {kFloat16,    kBFloat16,
                                        kFloat32,    kFloat8E4M3,
                                        kFloat8E5M2, FloatFormat(3, 4, SpecialValues::kIeee)};
@@ -113,7 +113,7 @@ const Granularity kGranularities[] = {{0, 0}, {1, 0}, {1, 16}, {4, 32}, {0, 24}}
 
 TEST(ReferenceTest, FollowsTheFormulaForEveryWeightScaleAndGranularity) {
   uint32_t seed = 0;
-  for (const NumberFormat& weight : WeightFormats()) {
+  for (const NumberFormat& weight : ReferenceFormats()) {
     for (const NumberFormat& scale : kScaleFormats) {
       for (const Granularity& granularity : kGranularities) {
         QuantSpec spec{.weight = weight,

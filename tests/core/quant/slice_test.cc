@@ -13,9 +13,9 @@ namespace {
 
 using testing::AnyTensor;
 
-constexpr LayerShape kShape{3, 24, 96};
+constexpr LayerShape kSliceShape{3, 24, 96};
 
-std::vector<float> RowOf(const StandardTensor& tensor, int64_t expert, int64_t row) {
+std::vector<float> SliceRowOf(const StandardTensor& tensor, int64_t expert, int64_t row) {
   std::vector<float> values(tensor.shape.k);
   DequantizeRowFloat32(tensor, expert, row, absl::MakeSpan(values));
   return values;
@@ -26,9 +26,9 @@ void ExpectPartOf(const StandardTensor& part, const StandardTensor& whole,
   ASSERT_TRUE(Validate(part).ok()) << Validate(part);
   for (int64_t expert = 0; expert < part.shape.experts; ++expert) {
     for (int64_t row = 0; row < part.shape.n; ++row) {
-      const auto full = RowOf(whole, slice.experts.begin + expert, slice.rows.begin + row);
+      const auto full = SliceRowOf(whole, slice.experts.begin + expert, slice.rows.begin + row);
       const auto first = full.begin() + slice.columns.begin;
-      EXPECT_EQ(RowOf(part, expert, row), std::vector<float>(first, first + part.shape.k));
+      EXPECT_EQ(SliceRowOf(part, expert, row), std::vector<float>(first, first + part.shape.k));
       if (slice.columns.begin == 0) {
         EXPECT_EQ(Bias(part, expert, row),
                   Bias(whole, slice.experts.begin + expert, slice.rows.begin + row));
@@ -37,7 +37,7 @@ void ExpectPartOf(const StandardTensor& part, const StandardTensor& whole,
   }
 }
 
-std::vector<QuantSpec> Specs() {
+std::vector<QuantSpec> SliceSpecs() {
   return {
       {.weight = IntegerFormat(3),
        .scale = kFloat16,
@@ -67,37 +67,39 @@ TEST(SliceTest, HoldsTheWeightsOfItsPart) {
                                {.experts = {}, .rows = {6, 13}, .columns = {}},
                                {.experts = {}, .rows = {}, .columns = {0, 32}},
                                {.experts = {0, 1}, .rows = {12, 24}, .columns = {64, 96}}};
-  for (const QuantSpec& spec : Specs()) {
-    const StandardTensor whole = AnyTensor(spec, kShape, 5);
+  for (const QuantSpec& spec : SliceSpecs()) {
+    const StandardTensor whole = AnyTensor(spec, kSliceShape, 5);
     for (const LayerSlice& slice : slices) {
       const auto part = Slice(whole, slice);
       ASSERT_TRUE(part.ok()) << part.status();
       ExpectPartOf(*part, whole, slice);
     }
-    EXPECT_EQ(Digest(*Slice(whole, {})), Digest(whole));
+    EXPECT_EQ(Digest(*Slice(whole, LayerSlice{})), Digest(whole));
   }
 }
 
 TEST(SliceTest, RefusesToCutAGroupAndNamesTheLegalSizes) {
-  const StandardTensor whole = AnyTensor(Specs()[0], kShape, 5);
-  const auto part = Slice(whole, {.experts = {}, .rows = {}, .columns = {0, 48}});
+  const StandardTensor whole = AnyTensor(SliceSpecs()[0], kSliceShape, 5);
+  const auto part = Slice(whole, LayerSlice{.experts = {}, .rows = {}, .columns = {0, 48}});
   EXPECT_EQ(ReasonOf(part.status()), "SLICE_CUTS_GROUP");
   EXPECT_THAT(std::string(part.status().message()), ::testing::HasSubstr("multiples of 32"));
 }
 
 TEST(SliceTest, KeepsGateAndUpRowsTogether) {
-  StandardTensor whole = AnyTensor({.weight = kBFloat16}, kShape, 5);
+  StandardTensor whole = AnyTensor({.weight = kBFloat16}, kSliceShape, 5);
   whole.gate_up_interleaved = true;
-  EXPECT_EQ(ReasonOf(Slice(whole, {.experts = {}, .rows = {3, 8}, .columns = {}}).status()),
-            "SLICE_CUTS_GROUP");
-  EXPECT_TRUE(Slice(whole, {.experts = {}, .rows = {4, 8}, .columns = {}}).ok());
+  EXPECT_EQ(
+      ReasonOf(Slice(whole, LayerSlice{.experts = {}, .rows = {3, 8}, .columns = {}}).status()),
+      "SLICE_CUTS_GROUP");
+  EXPECT_TRUE(Slice(whole, LayerSlice{.experts = {}, .rows = {4, 8}, .columns = {}}).ok());
 }
 
 TEST(SliceTest, RefusesRangesOutside) {
-  const StandardTensor whole = AnyTensor({.weight = kBFloat16}, kShape, 5);
+  const StandardTensor whole = AnyTensor({.weight = kBFloat16}, kSliceShape, 5);
   for (const Range& range : {Range{-1, 4}, Range{4, 4}, Range{5, 4}, Range{0, 25}, Range{24, 0}}) {
-    EXPECT_EQ(ReasonOf(Slice(whole, {.experts = {}, .rows = range, .columns = {}}).status()),
-              "SHAPE_MISMATCH");
+    EXPECT_EQ(
+        ReasonOf(Slice(whole, LayerSlice{.experts = {}, .rows = range, .columns = {}}).status()),
+        "SHAPE_MISMATCH");
   }
 }
 

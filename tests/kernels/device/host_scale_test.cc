@@ -13,9 +13,9 @@
 namespace gemmd::testing {
 namespace {
 
-constexpr std::byte kUntouched{0xff};
+constexpr std::byte kUnscaled{0xff};
 
-struct Case {
+struct ScaleCase {
   int64_t m = 6;
   int64_t k = 300;
   int64_t slice = 0;   // 0 = the row
@@ -43,7 +43,7 @@ std::vector<float> RandomFactors(int64_t count, Random& random) {
 }
 
 template <ElementType kX>
-void ExpectProducts(const Case& c, const HostMatrix& x, Random& random) {
+void ExpectProducts(const ScaleCase& c, const HostMatrix& x, Random& random) {
   constexpr ElementType kCode = kCodeOf<kX>;
   SCOPED_TRACE(::testing::Message() << "k " << c.k << ", gap " << c.gap << ", shift " << c.shift);
   const NumberFormat type = FormatOf(kCode);
@@ -80,22 +80,23 @@ void ExpectProducts(const Case& c, const HostMatrix& x, Random& random) {
     }
     const auto* const gap = codes.bytes.data() + (row * stride + c.k) * codes.element_bytes();
     for (int64_t i = 0; i < (stride - c.k) * codes.element_bytes(); ++i) {
-      ASSERT_EQ(gap[i], kUntouched) << "written past the row";
+      ASSERT_EQ(gap[i], kUnscaled) << "written past the row";
     }
   }
 }
 
-const std::vector<Case> kCases = {{.k = 1},
-                                  {.k = 16},
-                                  {.k = 301, .gap = 3},
-                                  {.k = 512, .shift = 1},
-                                  {.k = 512, .offset = 1},
-                                  {.k = 5003, .slice = 2048, .gap = 5, .shift = 3, .offset = 2}};
+const std::vector<ScaleCase> kCases = {
+    {.k = 1},
+    {.k = 16},
+    {.k = 301, .gap = 3},
+    {.k = 512, .shift = 1},
+    {.k = 512, .offset = 1},
+    {.k = 5003, .slice = 2048, .gap = 5, .shift = 3, .offset = 2}};
 
 template <ElementType kX>
 void ExpectProductsOfEveryKind() {
   Random random(31);
-  for (const Case& c : kCases) {
+  for (const ScaleCase& c : kCases) {
     const HostMatrix x = RowsOfEveryKind(FormatOf(kX), c.m, c.k, c.gap, random);
     ASSERT_NO_FATAL_FAILURE(ExpectProducts<kX>(c, x, random));
   }
@@ -109,7 +110,7 @@ TEST(HostScaleTest, ProductsAreRoundedToTheTypeOfX) {
 
 TEST(HostScaleTest, ProductsOfEightBitXAreFloat32) {
   Random random(37);
-  for (const Case& c : kCases) {
+  for (const ScaleCase& c : kCases) {
     for (const ElementType type : {ElementType::kFloat8E4M3, ElementType::kFloat8E5M2, ElementType::kInt8}) {
       const HostMatrix x = RandomMatrix(FormatOf(type), c.m, c.k, random, false, c.k + c.gap);
       if (type == ElementType::kFloat8E4M3) ExpectProducts<ElementType::kFloat8E4M3>(c, x, random);

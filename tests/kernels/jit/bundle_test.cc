@@ -16,7 +16,7 @@ std::string Entry(char key) {
   return EncodeEntry(kernel);
 }
 
-void ExpectDamaged(const std::string& bundle, const std::string& what) {
+void ExpectDamagedBundle(const std::string& bundle, const std::string& what) {
   EXPECT_EQ(ReasonOf(DecodeBundle(bundle).status()), "BUNDLE_DAMAGED") << what;
 }
 
@@ -33,14 +33,14 @@ TEST(BundleTest, EmptyBundleIsWhole) { EXPECT_TRUE(DecodeBundle(EncodeBundle({})
 TEST(BundleTest, EveryTruncationAndEveryFlippedBitIsDamage) {
   const std::string bundle = EncodeBundle({Entry('a')});
   for (size_t size = 0; size < bundle.size(); ++size) {
-    ExpectDamaged(bundle.substr(0, size), "size " + std::to_string(size));
+    ExpectDamagedBundle(bundle.substr(0, size), "size " + std::to_string(size));
   }
   for (size_t bit = 0; bit < 8 * bundle.size(); ++bit) {
     std::string changed = bundle;
     changed[bit / 8] ^= static_cast<char>(1 << bit % 8);
-    ExpectDamaged(changed, "bit " + std::to_string(bit));
+    ExpectDamagedBundle(changed, "bit " + std::to_string(bit));
   }
-  ExpectDamaged(bundle + '\0', "one byte more");
+  ExpectDamagedBundle(bundle + '\0', "one byte more");
 }
 
 TEST(BundleTest, AnyFirstBytesOfABundleMayBecomeOneOthersAreRefusedAtOnce) {
@@ -61,8 +61,8 @@ TEST(BundleTest, AnyFirstBytesOfABundleMayBecomeOneOthersAreRefusedAtOnce) {
 TEST(BundleTest, WholeBundleWithADamagedEntryIsRefused) {
   std::string entry = Entry('a');
   entry.back() ^= 1;
-  ExpectDamaged(EncodeBundle({Entry('b'), entry}), "entry");
-  ExpectDamaged(EncodeBundle({"no entry at all"}), "text");
+  ExpectDamagedBundle(EncodeBundle({Entry('b'), entry}), "entry");
+  ExpectDamagedBundle(EncodeBundle({"no entry at all"}), "text");
 }
 
 }  // namespace

@@ -9,11 +9,11 @@
 namespace gemmd::jit {
 namespace {
 
-const std::string kKey(64, 'c');
+const std::string kBadKey(64, 'c');
 
 CompiledKernel BadKernel() {
   CompiledKernel kernel;
-  kernel.key = kKey;
+  kernel.key = kBadKey;
   kernel.architecture = "sm_90a";
   kernel.compiler = "13.0 abc";
   kernel.label = "gemm_bad";
@@ -47,34 +47,34 @@ class QuarantineTest : public CacheFixture {};
 TEST_F(QuarantineTest, HoldsUnderTheSameDriverInOtherProcessesToo) {
   Open()->Quarantine(BadKernel(), 13010, "y[0, 0] is 1, expected 2");
   const auto cache = Open();
-  const auto record = cache->Quarantined(kKey, 13010);
+  const auto record = cache->Quarantined(kBadKey, 13010);
   ASSERT_TRUE(record.has_value());
   EXPECT_EQ(record->why, "y[0, 0] is 1, expected 2");
   EXPECT_EQ(record->label, "gemm_bad");
-  EXPECT_FALSE(cache->Quarantined(kKey, 13020).has_value()) << "another driver may do better";
+  EXPECT_FALSE(cache->Quarantined(kBadKey, 13020).has_value()) << "another driver may do better";
   EXPECT_FALSE(cache->Quarantined(std::string(64, 'd'), 13010).has_value());
 }
 
 TEST_F(QuarantineTest, IsRememberedWithoutADisk) {
   const auto cache = *KernelCache::Open("");
   cache->Quarantine(BadKernel(), 13010, "why");
-  EXPECT_TRUE(cache->Quarantined(kKey, 13010).has_value());
+  EXPECT_TRUE(cache->Quarantined(kBadKey, 13010).has_value());
   cache->ForgetFailures();
-  EXPECT_FALSE(cache->Quarantined(kKey, 13010).has_value());
+  EXPECT_FALSE(cache->Quarantined(kBadKey, 13010).has_value());
 }
 
 TEST_F(QuarantineTest, DamagedRecordIsNone) {
   Open()->Quarantine(BadKernel(), 13010, "why");
-  fs::resize_file(directory_ / (kKey + ".quarantine"), 30);
-  EXPECT_FALSE(Open()->Quarantined(kKey, 13010).has_value());
+  fs::resize_file(directory_ / (kBadKey + ".quarantine"), 30);
+  EXPECT_FALSE(Open()->Quarantined(kBadKey, 13010).has_value());
 }
 
 TEST_F(QuarantineTest, RecordsAreNoEntries) {
   const auto cache = Open();
   cache->Quarantine(BadKernel(), 13010, "why");
   EXPECT_TRUE(cache->disk()->List().empty());
-  EXPECT_THAT(cache->disk()->Quarantined(), ::testing::ElementsAre(kKey));
-  cache->disk()->DropQuarantine(kKey);
+  EXPECT_THAT(cache->disk()->Quarantined(), ::testing::ElementsAre(kBadKey));
+  cache->disk()->DropQuarantine(kBadKey);
   EXPECT_TRUE(cache->disk()->Quarantined().empty());
 }
 

@@ -17,10 +17,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr ElementType kBf16 = ElementType::kBFloat16;
-constexpr ElementType kF16 = ElementType::kFloat16;
-constexpr ElementType kF32 = ElementType::kFloat32;
-constexpr ElementType kE4M3 = ElementType::kFloat8E4M3;
 constexpr ElementType kI8 = ElementType::kInt8;
 
 template <ElementType kX, ElementType kCode = kX, QuantizeMode kMode = QuantizeMode::kNone>

@@ -16,11 +16,12 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr QuantSpec kInt4{.weight = IntegerFormat(4), .scale = kFloat16, .scale_block_k = 16};
+constexpr QuantSpec kMoeInt4{.weight = IntegerFormat(4), .scale = kFloat16, .scale_block_k = 16};
 using Gemm = HostConfig<IntegerFormat(4), kFloat16, ZeroPointKind::kNone, SecondaryScaleKind::kNone, false,
                         RowMapping::kIndexed>;
 template <ElementType kX>
-using Scaler = HostQuantizeConfig<kX, kX, QuantizeMode::kNone, 128, InputActivation::kNone, 0, 64, true>;
+using MoeScaler =
+    HostQuantizeConfig<kX, kX, QuantizeMode::kNone, 128, InputActivation::kNone, 0, 64, true>;
 
 struct Layers {
   StandardTensor gate_up;
@@ -31,15 +32,15 @@ class MoeInputScaleTest : public QuantizePath {
  protected:
   MoeInputScaleTest() : QuantizePath({.cc_major = 8}, 41) {
     Open(1 << 22);
-    UseKernels<Scaler<ElementType::kBFloat16>, Gemm>();
+    UseKernels<MoeScaler<ElementType::kBFloat16>, Gemm>();
   }
 
   void See(const cuda::FakeLaunch&, const QuantizeArgs& args) override { rows_.push_back(args.m); }
 
   // Odd numbers of columns: rows of the workspace are padded.
   Layers RandomLayers(int64_t experts, bool scales_gate_up, bool scales_down) {
-    Layers layers{RandomTensor(kInt4, {experts, 2 * 25, 41}, random_),
-                  RandomTensor(kInt4, {experts, 33, 25}, random_)};
+    Layers layers{RandomTensor(kMoeInt4, {experts, 2 * 25, 41}, random_),
+                  RandomTensor(kMoeInt4, {experts, 33, 25}, random_)};
     if (scales_gate_up) layers.gate_up = WithInputScale(std::move(layers.gate_up), random_);
     if (scales_down) layers.down = WithInputScale(std::move(layers.down), random_);
     return layers;
@@ -88,9 +89,9 @@ TEST_F(MoeInputScaleTest, OneExpertAndOneChoice) {
 }
 
 TEST_F(MoeInputScaleTest, RouterLogitsAndOtherTypesOfX) {
-  UseKernels<Scaler<ElementType::kFloat32>, Gemm>();
+  UseKernels<MoeScaler<ElementType::kFloat32>, Gemm>();
   Run(RandomLayers(4, true, true), {.tokens = 9, .x_type = kFloat32, .from_logits = true, .total_experts = 6});
-  UseKernels<Scaler<ElementType::kFloat16>, Gemm>();
+  UseKernels<MoeScaler<ElementType::kFloat16>, Gemm>();
   Run(RandomLayers(4, true, true), {.tokens = 9, .top_k = 2, .x_type = kFloat16});
 }
 

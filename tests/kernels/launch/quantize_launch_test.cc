@@ -158,11 +158,6 @@ class QuantizePathTest : public QuantizePath {
   int quantized_ = 0;
 };
 
-constexpr ElementType kBf16 = ElementType::kBFloat16;
-constexpr ElementType kF16 = ElementType::kFloat16;
-constexpr ElementType kF32 = ElementType::kFloat32;
-constexpr ElementType kE4M3 = ElementType::kFloat8E4M3;
-
 TEST_F(QuantizePathTest, RowsGetTheirScale) {
   Open();
   UseKernels<HostQuantizeConfig<kBf16, kE4M3, QuantizeMode::kDynamicToken>, E4M3Rows>();

@@ -20,6 +20,11 @@
 
 namespace gemmd::testing {
 
+inline constexpr ElementType kBf16 = ElementType::kBFloat16;
+inline constexpr ElementType kF16 = ElementType::kFloat16;
+inline constexpr ElementType kF32 = ElementType::kFloat32;
+inline constexpr ElementType kE4M3 = ElementType::kFloat8E4M3;
+
 class QuantizePath : public ::testing::Test {
  protected:
   QuantizePath(cuda::FakeGpu gpu, uint64_t seed) : fake_({gpu}), random_(seed) {

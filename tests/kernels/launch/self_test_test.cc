@@ -25,7 +25,7 @@ template <RowMapping kRows>
 using PackedOf = HostConfig<IntegerFormat(4), kFloat16, ZeroPointKind::kInteger, SecondaryScaleKind::kNone,
                             false, kRows, 2, CodeOrder::kPackedForWide>;
 
-QuantSpec Spec() {
+QuantSpec TestedSpec() {
   QuantSpec spec;
   spec.weight = IntegerFormat(4);
   spec.scale = kFloat16;
@@ -41,7 +41,7 @@ class SelfTestTest : public ::testing::Test {
       : context_(*cuda::PrimaryContext::Retain(fake_.table(), 0)),
         scope_(context_),
         library_(*cuda::LoadedLibrary::Load(fake_.table(), std::vector<std::byte>(4))),
-        programs_(*ProgramsOf(Spec(), subject_.shape, "sm_80")) {}
+        programs_(*ProgramsOf(TestedSpec(), subject_.shape, "sm_80")) {}
 
   absl::Status Test(GemmKernel kernel, absl::Duration limit = absl::Seconds(10)) {
     kernel.kernel = *library_.GetKernel("Gemm");
@@ -58,7 +58,7 @@ class SelfTestTest : public ::testing::Test {
   }
   static float* Y(const GemmArgs& args) { return static_cast<float*>(args.y); }
 
-  SelfTestSubject subject_{.spec = Spec(), .shape = {1, 64, 75}};
+  SelfTestSubject subject_{.spec = TestedSpec(), .shape = {1, 64, 75}};
   FakeDriver fake_{{cuda::FakeGpu{.cc_major = 8}}};
   cuda::PrimaryContext context_;
   cuda::ScopedContext scope_;

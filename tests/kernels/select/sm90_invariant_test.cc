@@ -10,7 +10,7 @@
 namespace gemmd {
 namespace {
 
-std::vector<QuantSpec> Specs() {
+std::vector<QuantSpec> InvariantSpecs() {
   std::vector<QuantSpec> specs;
   for (const NumberFormat& weight : {IntegerFormat(4), IntegerFormat(8), kFloat4E2M1, kFloat8E4M3}) {
     for (const NumberFormat& activation : {kNoFormat, kInt8, kFloat8E4M3}) {
@@ -29,7 +29,7 @@ std::vector<QuantSpec> Specs() {
 
 TEST(Sm90InvariantTest, IsOneOfTheOrdinaryKernelsAndServesEveryMAndEveryPlaceOfX) {
   int checked = 0;
-  for (const QuantSpec& spec : Specs()) {
+  for (const QuantSpec& spec : InvariantSpecs()) {
     for (const LayerShape& shape : {LayerShape{1, 1, 32}, {1, 576, 1152}, {1, 8192, 8192}}) {
       if (!SupportsSm90(spec, shape, "sm_90a").ok()) continue;
       for (const ElementType x_type : Sm90XTypes(spec)) {

@@ -16,7 +16,7 @@
 namespace gemmd::jit_bench {
 namespace {
 
-constexpr double kBar = 2000;
+constexpr double kLayerBar = 2000;
 constexpr int kBarCores = 16;
 
 // Answers that are due.
@@ -134,7 +134,7 @@ class LayerMeasurement {
   }
 
   void AddAtOnce(const char* what, bool helpers_run) {
-    Add(what, kBar, SampleLayer([&] { return AtOnce(setup_, *work_, helpers_run); }));
+    Add(what, kLayerBar, SampleLayer([&] { return AtOnce(setup_, *work_, helpers_run); }));
   }
 
   void AddAsTheDaemon() {
@@ -145,7 +145,7 @@ class LayerMeasurement {
       return times.complete;
     });
     Add("layer, READY", 0, complete.ok() ? bench::Summarize(ready) : complete);
-    Add("layer, behind READY", kBar, complete);
+    Add("layer, behind READY", kLayerBar, complete);
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/checkpoint/checkpoint.h"
+#include "core/quant/input_scale.h"
 #include "kernels/base/status.h"
 
 namespace gemmd {
@@ -32,7 +33,7 @@ absl::Status AddCheckpoint(const CheckpointSource& source,
   const ProgressFunction go_on = [&cancelled](uint64_t, uint64_t) { return !cancelled(); };
   for (const std::string& module : modules) {
     GEMMD_ASSIGN_OR_RETURN(const CheckpointLayer layer, checkpoint->ReadLayer(module, go_on));
-    AddLayer({layer.tensor.spec, layer.tensor.shape, layer.tensor.has_input_scale}, plan);
+    AddLayer({layer.tensor.spec, layer.tensor.shape, TraitsOf(layer.tensor)}, plan);
   }
   return absl::OkStatus();
 }
@@ -62,7 +63,7 @@ absl::StatusOr<PrewarmPlan> ResolvePrewarm(const PrewarmJob& job, const Node& no
   for (const PrewarmLayer& layer : job.layers) AddLayer(layer, plan);
   if (job.running_layers) {
     for (const LayerInfo& layer : node.ListAllLayers()) {
-      AddLayer({layer.spec, layer.shape, layer.has_input_scale}, plan);
+      AddLayer({layer.spec, layer.shape, layer.traits}, plan);
     }
   }
   for (const CheckpointSource& source : job.checkpoints) {

@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "core/exec/device.h"
 #include "core/quant/rank_slice.h"
+#include "kernels/contract/layer_traits.h"
 
 namespace gemmd {
 
@@ -154,6 +155,7 @@ struct LayerInfo {
   std::string source_format;
   bool gate_up_interleaved = false;
   bool has_input_scale = false;
+  LayerTraits traits;  // as a GPU sees it: an input scale that folds into the scales (input_scale.h) is none
   int64_t not_finite_weights = 0;  // NaN or infinite
   ActivationEncoding encoding;
   SpecialisedKernels specialised;

@@ -32,7 +32,7 @@
 #include "kernels/launch/pack_launch.h"
 #include "kernels/launch/quantize_launch.h"
 #include "kernels/layer_kernels.h"
-#include "kernels/layer_traits.h"
+#include "kernels/contract/layer_traits.h"
 #include "kernels/pack/pack_weights.h"
 #include "kernels/self_test.h"
 #include "kernels/tuning.h"

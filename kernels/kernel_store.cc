@@ -49,8 +49,7 @@ absl::StatusOr<PrewarmWork> PlanPrewarm(jit::KernelCache& cache,
     GEMMD_RETURN_IF_ERROR(jit::CheckArchitecture(architecture));
     bool any = false;
     for (const PrewarmLayer& layer : layers) {
-      auto programs = LayerSources(layer.spec, layer.shape, architecture, rows,
-                                   {.has_input_scale = layer.has_input_scale});
+      auto programs = LayerSources(layer.spec, layer.shape, architecture, rows, layer.traits);
       if (programs.ok()) {
         any = true;
         AddPrograms(*std::move(programs), seen, work);

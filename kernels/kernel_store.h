@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "kernels/contract/layer_traits.h"
 #include "kernels/contract/quant_spec.h"
 #include "kernels/row_range.h"
 
@@ -43,7 +44,7 @@ struct KernelStoreOptions {
 struct PrewarmLayer {
   QuantSpec spec;
   LayerShape shape;
-  bool has_input_scale = false;  // x is multiplied by one factor per column first
+  LayerTraits traits = {};
   friend bool operator==(const PrewarmLayer&, const PrewarmLayer&) = default;
 };
 

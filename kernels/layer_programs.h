@@ -15,7 +15,7 @@
 #include "kernels/contract/quant_spec.h"
 #include "kernels/jit/compiler.h"
 #include "kernels/launch/layer_plan.h"
-#include "kernels/layer_traits.h"
+#include "kernels/contract/layer_traits.h"
 #include "kernels/row_range.h"
 
 namespace gemmd {

@@ -21,7 +21,7 @@ absl::StatusOr<PrewarmLayer> LayerFromProto(const v1::PrewarmLayer& from, int in
   if (layer.shape.experts < 1) return OutOfRange(field + ".experts", from.experts(), "at least 0");
   if (from.n() < 1) return OutOfRange(field + ".n", from.n(), "at least 1");
   if (from.k() < 1) return OutOfRange(field + ".k", from.k(), "at least 1");
-  layer.has_input_scale = from.has_input_scale();
+  layer.traits = {from.has_input_scale(), from.declares_activations()};
   return layer;
 }
 
@@ -93,7 +93,8 @@ v1::PrewarmProgress ToProto(const PrewarmPlan& from) {
     item->set_experts(layer.shape.experts);
     item->set_n(layer.shape.n);
     item->set_k(layer.shape.k);
-    item->set_has_input_scale(layer.has_input_scale);
+    item->set_has_input_scale(layer.traits.has_input_scale);
+    item->set_declares_activations(layer.traits.declares_activations);
   }
   to.set_named_layers(static_cast<uint32_t>(from.named));
   for (const std::string& architecture : from.architectures) to.add_architectures(architecture);

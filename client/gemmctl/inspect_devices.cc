@@ -79,9 +79,7 @@ std::vector<DeviceSupport> DevicesFor(const StandardTensor& tensor) {
                                          .kernels = KernelFamily::kReference,
                                          .activations = TypesOfX(tensor.shape),
                                          .why = UseOfWideX(tensor)}};
-  const LayerTraits traits{
-      .has_input_scale = tensor.has_input_scale && !FoldInputScale(tensor).ok(),
-      .declares_activations = WantedActivation(tensor).present()};
+  const LayerTraits traits = TraitsOf(tensor);
   for (const char* architecture : kArchitectures) {
     devices.push_back(OnArchitecture(tensor.spec, tensor.shape, traits, architecture));
   }

@@ -14,7 +14,6 @@
 #include "core/exec/cuda_layer.h"
 #include "core/exec/cuda_memory.h"
 #include "core/exec/tune_call.h"
-#include "core/quant/activations.h"
 #include "core/quant/input_scale.h"
 #include "kernels/base/status.h"
 #include "kernels/contract/element_format.h"
@@ -74,10 +73,6 @@ void FoldWherePossible(StandardTensor& tensor) {
   if (!tensor.has_input_scale) return;
   absl::StatusOr<StandardTensor> folded = FoldInputScale(tensor);
   if (folded.ok()) tensor = *std::move(folded);
-}
-
-LayerTraits TraitsOf(const StandardTensor& tensor) {
-  return {tensor.has_input_scale, WantedActivation(tensor).present()};
 }
 
 class CudaDevice : public Device {

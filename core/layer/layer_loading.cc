@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "core/layer/layer_registry.h"
 #include "core/layer/layer_state.h"
+#include "core/quant/input_scale.h"
 #include "core/quant/not_finite.h"
 #include "core/quant/standard_tensor.h"
 #include "core/session/random.h"
@@ -198,6 +199,7 @@ absl::Status LayerRegistry::LoadOnDevice(const std::shared_ptr<Load>& load,
   layer->content = content;
   layer->format = source.format;
   layer->has_input_scale = source.tensor.has_input_scale;
+  layer->traits = TraitsOf(source.tensor);
   layer->not_finite_weights = CountNotFinite(source.tensor);
   layer->encoding = source.tensor.encoding;
   GEMMD_ASSIGN_OR_RETURN(std::shared_ptr<DeviceLayer> loaded,

@@ -127,6 +127,7 @@ LayerInfo LayerRegistry::InfoFor(const Layer& layer, uint64_t session_id) const 
   info.source_format = layer.format;
   info.gate_up_interleaved = layer.loaded->gate_up_interleaved();
   info.has_input_scale = layer.has_input_scale;
+  info.traits = layer.traits;
   info.not_finite_weights = layer.not_finite_weights;
   info.encoding = layer.encoding;
   info.specialised = layer.loaded->specialised();

@@ -29,6 +29,7 @@ struct LayerRegistry::Layer {
   std::set<std::string> identities;  // keys of layer_by_identity_
   std::string format;
   bool has_input_scale = false;
+  LayerTraits traits;
   int64_t not_finite_weights = 0;
   ActivationEncoding encoding;
   std::shared_ptr<DeviceLayer> loaded;

@@ -70,7 +70,7 @@ absl::StatusOr<uint32_t> ExactProduct(const NumberFormat& format, uint32_t code,
 }
 
 absl::Status FoldExpert(const StandardTensor& tensor, int64_t expert,
-                        const std::vector<float>& factors, StandardTensor& out) {
+                        const std::vector<float>& factors, Buffer& scales) {
   const NumberFormat& format = tensor.spec.scale;
   const int64_t rows = tensor.spec.ScaleRows(tensor.shape.n);
   const size_t bytes = format.bits / 8;
@@ -80,13 +80,30 @@ absl::Status FoldExpert(const StandardTensor& tensor, int64_t expert,
     if (factor == 1) continue;
     GEMMD_ASSIGN_OR_RETURN(const uint32_t product,
                            ExactProduct(format, ScaleCode(tensor, index), factor));
-    std::memcpy(out.scales.data() + index * bytes, &product, bytes);
+    std::memcpy(scales.data() + index * bytes, &product, bytes);
   }
   return absl::OkStatus();
 }
 
 bool DeclaresActivations(const StandardTensor& tensor) {
   return tensor.spec.activation.present() || tensor.encoding.present();
+}
+
+absl::StatusOr<Buffer> FoldedScales(const StandardTensor& tensor) {
+  if (!tensor.spec.scale.present()) return CannotFold("the weights have no scales");
+  if (DeclaresActivations(tensor)) {
+    return CannotFold("quantized activations were multiplied before, others were not");
+  }
+  std::vector<std::vector<float>> factors;  // first: most layers fail here, and need no copy
+  for (int64_t expert = 0; expert < tensor.shape.experts; ++expert) {
+    GEMMD_ASSIGN_OR_RETURN(std::vector<float> groups, GroupFactors(tensor, expert));
+    factors.push_back(std::move(groups));
+  }
+  Buffer scales = tensor.scales;
+  for (int64_t expert = 0; expert < tensor.shape.experts; ++expert) {
+    GEMMD_RETURN_IF_ERROR(FoldExpert(tensor, expert, factors[static_cast<size_t>(expert)], scales));
+  }
+  return scales;
 }
 
 }  // namespace
@@ -102,22 +119,17 @@ void MultiplyInputScale(const StandardTensor& tensor, int64_t expert, absl::Span
 }
 
 absl::StatusOr<StandardTensor> FoldInputScale(const StandardTensor& tensor) {
-  if (!tensor.spec.scale.present()) return CannotFold("the weights have no scales");
-  if (DeclaresActivations(tensor)) {
-    return CannotFold("quantized activations were multiplied before, others were not");
-  }
-  std::vector<std::vector<float>> factors;  // first: most layers fail here, and need no copy
-  for (int64_t expert = 0; expert < tensor.shape.experts; ++expert) {
-    GEMMD_ASSIGN_OR_RETURN(std::vector<float> groups, GroupFactors(tensor, expert));
-    factors.push_back(std::move(groups));
-  }
+  GEMMD_ASSIGN_OR_RETURN(Buffer scales, FoldedScales(tensor));
   StandardTensor out = tensor;
   out.has_input_scale = false;
   out.input_scale.clear();
-  for (int64_t expert = 0; expert < tensor.shape.experts; ++expert) {
-    GEMMD_RETURN_IF_ERROR(FoldExpert(tensor, expert, factors[static_cast<size_t>(expert)], out));
-  }
+  out.scales = std::move(scales);
   return out;
+}
+
+LayerTraits TraitsOf(const StandardTensor& tensor) {
+  return {.has_input_scale = tensor.has_input_scale && !FoldedScales(tensor).ok(),
+          .declares_activations = DeclaresActivations(tensor)};
 }
 
 }  // namespace gemmd

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/quant/standard_tensor.h"
+#include "kernels/contract/layer_traits.h"
 
 namespace gemmd {
 
@@ -24,6 +25,9 @@ void MultiplyInputScale(const StandardTensor& tensor, int64_t expert, absl::Span
 // where the factors of a group are equal and every product is a number of the scale's type. Else
 // FailedPrecondition, naming the first column that is in the way.
 absl::StatusOr<StandardTensor> FoldInputScale(const StandardTensor& tensor);
+
+// What decides beside `tensor.spec` which kernels a GPU needs for the layer: the same before and after folding.
+LayerTraits TraitsOf(const StandardTensor& tensor);
 
 }  // namespace gemmd
 

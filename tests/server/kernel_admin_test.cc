@@ -31,6 +31,7 @@ class KernelAdminTest : public DaemonTest {
     layer->set_n(64);
     layer->set_k(64);
     layer->set_has_input_scale(true);
+    layer->set_declares_activations(true);
     return request;
   }
   grpc::Status Prewarm(const std::string& token, const v1::PrewarmRequest& request,
@@ -57,6 +58,7 @@ TEST_F(KernelAdminTest, PrewarmStreamsItsLayersThenEveryKernel) {
   ASSERT_GT(messages.size(), 1u);
   EXPECT_EQ(messages[0].layers_size(), 1);
   EXPECT_TRUE(messages[0].layers(0).has_input_scale());
+  EXPECT_TRUE(messages[0].layers(0).declares_activations());
   EXPECT_EQ(messages[0].layers(0).spec().weight().bits(), 8u);
   EXPECT_EQ(messages[0].architectures(0), "sm_80");
   for (size_t i = 1; i < messages.size(); ++i) {

@@ -158,5 +158,23 @@ TEST(InputScaleTest, ItsSizeIsChecked) {
   EXPECT_THAT(std::string(Validate(tensor).message()), HasSubstr("input_scale has 508 bytes"));
 }
 
+// What a GPU does with x follows from it: nothing where the factors fold.
+TEST(InputScaleTest, TraitsAreThoseOfTheFoldedLayer) {
+  const StandardTensor folds = WithFactors(kInt4, PerGroup);
+  EXPECT_EQ(TraitsOf(folds), LayerTraits());
+  EXPECT_EQ(TraitsOf(*FoldInputScale(folds)), LayerTraits());
+  EXPECT_EQ(TraitsOf(WithFactors(kInt4, PerColumn)), (LayerTraits{.has_input_scale = true}));
+  StandardTensor declares = folds;
+  declares.spec.activation = kFloat8E4M3;
+  EXPECT_EQ(TraitsOf(declares),
+            (LayerTraits{.has_input_scale = true, .declares_activations = true}));
+  StandardTensor encodes = folds;
+  encodes.encoding.format = kInt8;
+  EXPECT_EQ(TraitsOf(encodes),
+            (LayerTraits{.has_input_scale = true, .declares_activations = true}));
+  declares.has_input_scale = false;
+  EXPECT_EQ(TraitsOf(declares), (LayerTraits{.declares_activations = true}));
+}
+
 }  // namespace
 }  // namespace gemmd

@@ -79,7 +79,7 @@ TEST_F(PrewarmedLayerTest, OneWithoutItCompiles) {  // or the others show nothin
 TEST_F(PrewarmedLayerTest, LoadingItWithAnInputScaleCompilesNothing) {
   Prewarm();
   const uint64_t without = compilations();
-  layer_.has_input_scale = true;
+  layer_.traits.has_input_scale = true;
   Prewarm();
   const uint64_t compiled = compilations();
   EXPECT_EQ(compiled, without + 6) << "one kernel for each type of x";

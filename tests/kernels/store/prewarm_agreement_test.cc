@@ -1,0 +1,121 @@
+// Prewarming compiles what loading a layer compiles: nothing less, nothing more.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/context.h"
+#include "kernels/gemm.h"
+#include "kernels/kernel_store.h"
+#include "tests/kernels/fake_compiler.h"
+#include "tests/support/fake_driver.h"
+
+namespace gemmd {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ContainerEq;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class PrewarmAgreementTest : public ::testing::Test {
+ protected:
+  static PrewarmLayer LayerOf(const NumberFormat& weight, const LayerTraits& traits = {}) {
+    PrewarmLayer layer;
+    layer.spec.weight = weight;
+    layer.spec.scale = kFloat16;
+    layer.spec.scale_block_k = 128;
+    layer.shape = {1, 512, 512};
+    layer.traits = traits;
+    return layer;
+  }
+
+  std::shared_ptr<KernelStore> Open(const std::string& name) const {
+    return *KernelStore::Open({.directory = compiler_.cache_directory() / name,
+                               .compile_helper = testing::FakeCompiler::Helper()});
+  }
+
+  static std::multiset<std::string> NamesIn(const KernelStore& store) {
+    std::multiset<std::string> names;
+    for (const StoredKernel& kernel : *store.List({})) names.insert(kernel.kernel);
+    return names;
+  }
+
+  std::multiset<std::string> Prewarmed(const PrewarmLayer& layer, const std::string& name) const {
+    const auto store = Open(name);
+    const absl::Status status =
+        store->Prewarm({layer}, {"sm_90a"}, [](const PrewarmStep&) { return true; });
+    EXPECT_TRUE(status.ok()) << status;
+    return NamesIn(*store);
+  }
+
+  // By a GPU whose cache is empty. `why_not_packed` has one entry for each kind of weights that a layer of
+  // this format may have.
+  std::multiset<std::string> Loaded(const PrewarmLayer& layer, const std::string& name,
+                                    const std::vector<std::string>& why_not_packed) {
+    const auto store = Open(name);
+    const auto context = *cuda::PrimaryContext::Retain(driver_.table(), 0);
+    const cuda::ScopedContext scope(context);
+    GpuKernels kernels(driver_.table(), {.context = context.get(),
+                                         .architecture = "sm_90a",
+                                         .cache = store->cache(),
+                                         .serves_meanwhile = false,
+                                         .make_tester = nullptr});
+    for (const std::string& why_not : why_not_packed) {
+      const auto planned = kernels.PlanLayer(layer.spec, layer.shape, why_not,
+                                             absl::InfiniteFuture(), layer.traits);
+      EXPECT_TRUE(planned.ok()) << planned.status();
+      (*planned)->Specialise();
+      EXPECT_TRUE((*planned)->WaitUntilSettled(absl::Now() + absl::Minutes(1)));
+    }
+    EXPECT_TRUE(kernels.LoadPackKernel(absl::InfiniteFuture()).ok());
+    EXPECT_TRUE(kernels.LoadMoeKernels(absl::InfiniteFuture()).ok());
+    return NamesIn(*store);
+  }
+
+  testing::FakeCompiler compiler_;
+  cuda::FakeDriver driver_{{cuda::FakeGpu{.cc_major = 9}}};
+};
+
+TEST_F(PrewarmAgreementTest, OfALayerWithoutTraits) {
+  const PrewarmLayer layer = LayerOf(IntegerFormat(4));
+  const auto prewarmed = Prewarmed(layer, "prewarmed");
+  EXPECT_THAT(prewarmed, Not(IsEmpty()));
+  EXPECT_THAT(prewarmed, ContainerEq(Loaded(layer, "loaded", {""})));
+}
+
+TEST_F(PrewarmAgreementTest, OfALayerWhoseXIsMultiplied) {
+  for (const bool declares_activations : {false, true}) {
+    const PrewarmLayer layer = LayerOf(
+        IntegerFormat(4),
+        {.has_input_scale = true, .declares_activations = declares_activations});
+    const std::string suffix = declares_activations ? "_declared" : "";
+    EXPECT_THAT(Prewarmed(layer, "prewarmed" + suffix),
+                ContainerEq(Loaded(layer, "loaded" + suffix, {""})));
+  }
+}
+
+TEST_F(PrewarmAgreementTest, OfALayerThatIsQuantizedInFront) {
+  for (const bool has_input_scale : {false, true}) {
+    PrewarmLayer layer = LayerOf(IntegerFormat(8), {.has_input_scale = has_input_scale,
+                                                    .declares_activations = true});
+    layer.spec.scale_block_k = 0;
+    layer.spec.activation = kInt8;
+    layer.spec.activation_scale = ActivationScaleKind::kDynamicToken;
+    const std::string suffix = has_input_scale ? "_scaled" : "";
+    EXPECT_THAT(Prewarmed(layer, "prewarmed" + suffix),
+                ContainerEq(Loaded(layer, "loaded" + suffix, {""})));
+  }
+}
+
+// Only the weights tell whether a layer of this format is packed.
+TEST_F(PrewarmAgreementTest, OfALayerThatIsPackedOrNot) {
+  const PrewarmLayer layer = LayerOf(kFloat8E4M3);
+  EXPECT_THAT(Prewarmed(layer, "prewarmed"),
+              ContainerEq(Loaded(layer, "loaded", {"", "a weight is no number"})));
+}
+
+}  // namespace
+}  // namespace gemmd

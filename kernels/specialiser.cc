@@ -26,6 +26,10 @@ Specialiser::Specialiser(const cuda::DriverTable& driver, LoadedKernels* kernels
 Specialiser::~Specialiser() {
   jobs_->Close();
   thread_.join();
+  MutexLock lock(mutex_);
+  for (const auto& [identity, program] : programs_) {
+    if (program->wish != 0) options_.cache->Forget(program->wish);
+  }
 }
 
 SpecialisedProgram* Specialiser::Intern(GemmProgram program, const SelfTestSubject& subject) {
@@ -74,17 +78,13 @@ void Specialiser::Add(LayerKernels* layer) {
 }
 
 void Specialiser::Remove(LayerKernels* layer) {
-  std::vector<uint64_t> wishes;
-  {
-    MutexLock lock(mutex_);
-    layers_.erase(layer->id_);
-    for (const LayerKernels::Slot& slot : layer->slots_) {
-      slot.program->layers.erase(layer);
-      wishes.push_back(Unwant(layer, *slot.program));
-    }
-    layer->slots_.clear();
+  MutexLock lock(mutex_);
+  layers_.erase(layer->id_);
+  for (const LayerKernels::Slot& slot : layer->slots_) {
+    slot.program->layers.erase(layer);
+    Unwant(layer, *slot.program);
   }
-  for (const uint64_t wish : wishes) options_.cache->Forget(wish);
+  layer->slots_.clear();
 }
 
 void Specialiser::Start(LayerKernels* layer) {
@@ -129,11 +129,22 @@ void Specialiser::Want(LayerKernels* layer, ElementType x_type, bool batch_invar
   }
 }
 
-uint64_t Specialiser::Unwant(const LayerKernels* layer, SpecialisedProgram& program) {
+void Specialiser::Unwant(const LayerKernels* layer, SpecialisedProgram& program) {
   program.wanted.erase(layer);
-  if (!program.wanted.empty() || program.state != State::kCompiling) return 0;
-  program.state = State::kIdle;
-  return std::exchange(program.wish, 0);
+  if (!program.wanted.empty() || program.state != State::kCompiling) return;
+  jobs_->Add([this, &program] { StopIfUnwanted(program); });
+}
+
+// On the thread that asks, so that what is wanted again meanwhile goes on and is not compiled anew.
+void Specialiser::StopIfUnwanted(SpecialisedProgram& program) {
+  uint64_t wish = 0;
+  {
+    MutexLock lock(mutex_);
+    if (!program.wanted.empty() || program.state != State::kCompiling) return;
+    program.state = State::kIdle;
+    wish = std::exchange(program.wish, 0);
+  }
+  options_.cache->Forget(wish);
 }
 
 // A program that memory or disk has is loaded by the thread that loads the layer, which then serves
@@ -170,13 +181,8 @@ void Specialiser::Compile(SpecialisedProgram& program) {
       [this, &program, jobs = jobs_](const absl::StatusOr<jit::SharedKernel>& compiled) {
         jobs->Add([this, &program, compiled] { Arrived(program, compiled); });
       });
-  bool is_wanted = true;
-  {
-    MutexLock lock(mutex_);
-    is_wanted = program.state == State::kCompiling;
-    if (is_wanted) program.wish = wish;
-  }
-  if (!is_wanted) options_.cache->Forget(wish);
+  MutexLock lock(mutex_);
+  program.wish = wish;
 }
 
 void Specialiser::Arrived(SpecialisedProgram& program,
@@ -251,19 +257,14 @@ bool Specialiser::HasLayer(const QuantSpec& spec, const LayerShape& shape) const
 
 void Specialiser::Rechoose(const QuantSpec& spec, const LayerShape& shape, const Choice& choice) {
   for (SpecialisedProgram* const program : choice.programs) LoadCached(*program);
-  std::vector<uint64_t> wishes;
-  {
-    MutexLock lock(mutex_);
-    for (const auto& [id, layer] : layers_) {
-      if (layer->spec_ == spec && layer->shape_ == shape) Exchange(layer, choice, wishes);
-    }
-    changed_.NotifyAll();
+  MutexLock lock(mutex_);
+  for (const auto& [id, layer] : layers_) {
+    if (layer->spec_ == spec && layer->shape_ == shape) Exchange(layer, choice);
   }
-  for (const uint64_t wish : wishes) options_.cache->Forget(wish);
+  changed_.NotifyAll();
 }
 
-void Specialiser::Exchange(LayerKernels* layer, const Choice& choice,
-                           std::vector<uint64_t>& wishes) {
+void Specialiser::Exchange(LayerKernels* layer, const Choice& choice) {
   LayerPlan plan = *layer->plan();
   if (plan.packed.empty()) return;  // its weights cannot be packed
   std::set<ElementType> wanted;
@@ -280,7 +281,7 @@ void Specialiser::Exchange(LayerKernels* layer, const Choice& choice,
   for (const LayerKernels::Slot& slot : layer->slots_) {
     if (kept.count(slot.program) != 0) continue;
     slot.program->layers.erase(layer);
-    wishes.push_back(Unwant(layer, *slot.program));
+    Unwant(layer, *slot.program);
   }
   plan.packed = choice.packed;
   auto program = choice.programs.begin();
@@ -306,21 +307,17 @@ void Specialiser::Note(LayerKernels* layer, ElementType x_type, bool batch_invar
 }
 
 void Specialiser::TakeNote(uint64_t layer_id, ElementType x_type, bool batch_invariant) {
-  std::vector<uint64_t> wishes;
-  {
-    MutexLock lock(mutex_);
-    preferred_ = x_type;
-    const auto found = layers_.find(layer_id);
-    if (found == layers_.end()) return;  // unloaded meanwhile
-    LayerKernels* const layer = found->second;
-    for (const LayerKernels::Slot& slot : layer->slots_) {
-      const bool was_guessed = !layer->had_request_ && slot.x_type != x_type;
-      if (was_guessed) wishes.push_back(Unwant(layer, *slot.program));
-    }
-    layer->had_request_ = true;
-    Want(layer, x_type, batch_invariant);
+  MutexLock lock(mutex_);
+  preferred_ = x_type;
+  const auto found = layers_.find(layer_id);
+  if (found == layers_.end()) return;  // unloaded meanwhile
+  LayerKernels* const layer = found->second;
+  for (const LayerKernels::Slot& slot : layer->slots_) {
+    const bool was_guessed = !layer->had_request_ && slot.x_type != x_type;
+    if (was_guessed) Unwant(layer, *slot.program);
   }
-  for (const uint64_t wish : wishes) options_.cache->Forget(wish);
+  layer->had_request_ = true;
+  Want(layer, x_type, batch_invariant);
 }
 
 KernelProgress Specialiser::Count(const LayerKernels& layer) const {

@@ -11,8 +11,8 @@
 //         corrects the guess, and each further type is compiled when it comes.
 // Armed   The kernel for batch-invariant requests is put into plans like the others, and serves those
 //         requests only that name its numerics (kernels/launch/layer_plan.h). The observer hears of it.
-// Threads Every method is thread-safe. A thread of its own asks for, loads and tests kernels; no lock
-//         is held meanwhile.
+// Threads Every method is thread-safe. A thread of its own asks for, loads and tests kernels, and gives up what
+//         nobody wants; no lock is held meanwhile. Only it takes a program into COMPILING and out of it.
 #ifndef GEMMD_KERNELS_SPECIALISER_H_
 #define GEMMD_KERNELS_SPECIALISER_H_
 
@@ -97,6 +97,7 @@ class Specialiser {
 
   void LoadCached(SpecialisedProgram& program);
   void Compile(SpecialisedProgram& program);
+  void StopIfUnwanted(SpecialisedProgram& program);
   void Arrived(SpecialisedProgram& program, const absl::StatusOr<jit::SharedKernel>& compiled);
   absl::StatusOr<CUkernel> Load(const SpecialisedProgram& program,
                                 const jit::CompiledKernel& compiled);
@@ -107,12 +108,9 @@ class Specialiser {
 
   void Want(LayerKernels* layer, ElementType x_type, bool batch_invariant)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns the wish to forget, or 0.
-  uint64_t Unwant(const LayerKernels* layer, SpecialisedProgram& program)
+  void Unwant(const LayerKernels* layer, SpecialisedProgram& program)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Adds the wishes to forget.
-  void Exchange(LayerKernels* layer, const Choice& choice, std::vector<uint64_t>& wishes)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Exchange(LayerKernels* layer, const Choice& choice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the numerics that batch-invariant requests may name from now on.
   std::set<uint64_t> PutIntoPlans(const SpecialisedProgram& program)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

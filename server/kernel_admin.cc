@@ -1,6 +1,7 @@
 #include "server/kernel_admin.h"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <utility>
 #include <vector>
@@ -130,7 +131,7 @@ grpc::ServerWriteReactor<v1::CacheChunk>* KernelAdmin::Export(
 }
 
 // Collects the bundle, then lets the worker import it. What cannot become a bundle ends the call at once. A
-// client that goes away leaves it short, and a short bundle is refused.
+// client that goes away leaves it short: it is not imported.
 class KernelAdmin::ImportStream : public grpc::ServerReadReactor<v1::CacheChunk> {
  public:
   ImportStream(KernelAdmin* admin, const absl::Status& allowed, v1::ImportCacheResponse* response)
@@ -149,6 +150,7 @@ class KernelAdmin::ImportStream : public grpc::ServerReadReactor<v1::CacheChunk>
     if (!status.ok()) return Finish(ToGrpcStatus(admin_.context_.Refuse(status)));
     StartRead(&chunk_);
   }
+  void OnCancel() override { has_gone_ = true; }
   void OnDone() override { delete this; }
 
  private:
@@ -164,6 +166,7 @@ class KernelAdmin::ImportStream : public grpc::ServerReadReactor<v1::CacheChunk>
   }
 
   absl::Status Take() {
+    if (has_gone_) return absl::CancelledError("the client has gone");
     GEMMD_ASSIGN_OR_RETURN(const ImportResult result, admin_.context_.kernels->Import(bundle_));
     response_.set_imported(static_cast<uint64_t>(result.imported));
     response_.set_present(static_cast<uint64_t>(result.present));
@@ -176,6 +179,7 @@ class KernelAdmin::ImportStream : public grpc::ServerReadReactor<v1::CacheChunk>
   v1::ImportCacheResponse& response_;
   v1::CacheChunk chunk_;
   std::string bundle_;
+  std::atomic<bool> has_gone_{false};
 };
 
 grpc::ServerReadReactor<v1::CacheChunk>* KernelAdmin::Import(const absl::Status& allowed,

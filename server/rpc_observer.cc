@@ -11,11 +11,12 @@
 #include "gemmd/v1/attach.pb.h"
 #include "gemmd/v1/gemm.pb.h"
 #include "gemmd/v1/layer.pb.h"
+#include "gemmd/v1/model.pb.h"
 #include "gemmd/v1/program.pb.h"
 #include "gemmd/v1/region.pb.h"
 #include "gemmd/v1/session.pb.h"
 #include "google/rpc/error_details.pb.h"
-#include "server/logging.h"
+#include "server/failure_log.h"
 
 namespace gemmd {
 namespace {
@@ -34,15 +35,9 @@ std::string ReasonIn(const grpc::Status& status) {
 }
 
 void LogFailure(const std::string& method, const grpc::Status& status, absl::Duration took) {
-  static LogLimit limit(10);
-  uint64_t held_back = 0;
-  if (!limit.Pass(held_back)) return;
-  LogWarn("call failed", {{"rpc", method},
-                          {"code", CodeName(status.error_code())},
-                          {"reason", ReasonIn(status)},
-                          {"error", status.error_message()},
-                          {"microseconds", absl::ToInt64Microseconds(took)},
-                          {"held_back", held_back}});
+  static FailureLog log("call failed", 10);
+  log.Write({method, static_cast<absl::StatusCode>(status.error_code()), ReasonIn(status),
+             status.error_message(), took});
 }
 
 class RpcObserver : public grpc::experimental::Interceptor {
@@ -74,7 +69,7 @@ RpcObserverFactory::RpcObserverFactory(Metrics* metrics) : metrics_(metrics) {
   for (const auto* file :
        {v1::HelloRequest::descriptor()->file(), v1::RegionInfo::descriptor()->file(),
         v1::LayerInfo::descriptor()->file(), v1::GemmRequest::descriptor()->file(),
-        v1::ProgramOp::descriptor()->file(), v1::AttachLayerRequest::descriptor()->file(),
+        v1::RegisterModelRequest::descriptor()->file(), v1::ProgramOp::descriptor()->file(), v1::AttachLayerRequest::descriptor()->file(),
         v1::GetStatusRequest::descriptor()->file()}) {
     for (int s = 0; s < file->service_count(); ++s) {
       for (int m = 0; m < file->service(s)->method_count(); ++m) {

@@ -1,4 +1,4 @@
-// What    An interceptor that counts and times every call, and logs those that fail (rate-limited).
+// What    An interceptor that counts and times every call, and logs those that fail (failure_log.h).
 // Threads As gRPC calls it; everything it calls is thread-safe.
 #ifndef GEMMD_SERVER_RPC_OBSERVER_H_
 #define GEMMD_SERVER_RPC_OBSERVER_H_

@@ -3,11 +3,12 @@
 #include <deque>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "core/activity.h"
 #include "kernels/base/mutex.h"
 #include "server/convert.h"
 #include "server/convert_errors.h"
-#include "server/logging.h"
+#include "server/failure_log.h"
 #include "server/status.h"
 
 namespace gemmd {
@@ -21,15 +22,9 @@ class FailedSubmit : public Reactor {
   void OnDone() override { delete this; }
 };
 
-void LogFailure(const absl::Status& status) {
-  static LogLimit limit(5);
-  uint64_t held_back = 0;
-  if (!limit.Pass(held_back)) return;
-  LogWarn("request failed", {{"rpc", "Submit"},
-                             {"code", absl::StatusCodeToString(status.code())},
-                             {"reason", WireReason(status)},
-                             {"error", std::string(status.message())},
-                             {"held_back", held_back}});
+void LogFailure(const absl::Status& status, absl::Duration took) {
+  static FailureLog log("request failed", 5);
+  log.Write({"Submit", status.code(), WireReason(status), std::string(status.message()), took});
 }
 
 class SubmitStream : public Reactor, public OpenCalls::Stream {
@@ -83,6 +78,7 @@ class SubmitStream : public Reactor, public OpenCalls::Stream {
   // One request, from its arrival until its answer is written.
   struct Slot {
     v1::SubmitResponse response;
+    absl::Time arrived = absl::Now();
     bool answered = false;
   };
 
@@ -133,7 +129,7 @@ class SubmitStream : public Reactor, public OpenCalls::Stream {
       slot->response.set_code(static_cast<int>(status.code()));
       slot->response.set_reason(WireReason(status));
       slot->response.set_message(std::string(status.message()));
-      LogFailure(status);
+      LogFailure(status, absl::Now() - slot->arrived);
     }
     Step(slot);
   }

@@ -115,6 +115,7 @@ ErrorReport Compare(absl::Span<const double> got, absl::Span<const double> want,
     report.infinite += std::isinf(got[i]) ? 1 : 0;
     const bool special = !std::isfinite(got[i]) || !std::isfinite(want[i]);
     if (special && SameSpecial(got[i], want[i])) continue;
+    ++report.compared;
     const double error =
         special ? std::numeric_limits<double>::infinity() : std::fabs(got[i] - want[i]);
     report.bad_special += special ? 1 : 0;
@@ -122,7 +123,7 @@ ErrorReport Compare(absl::Span<const double> got, absl::Span<const double> want,
       error_square += error * error;
       want_square += want[i] * want[i];
     }
-    if (error > report.max_abs || i == 0) {
+    if (error > report.max_abs || report.compared == 1) {
       report.max_abs = error;
       report.worst_row = columns == 0 ? 0 : static_cast<int64_t>(i) / columns;
       report.worst_column = columns == 0 ? 0 : static_cast<int64_t>(i) % columns;
@@ -138,9 +139,10 @@ ErrorReport Compare(absl::Span<const double> got, absl::Span<const double> want,
 }
 
 std::string ErrorReport::Text() const {
+  if (compared == 0) return "nothing was compared";
   return absl::StrFormat(
-      "relative %.2e, max abs %.3e at [%d, %d]: got %.7g, want %.7g%s", relative_frobenius, max_abs,
-      worst_row, worst_column, got, want,
+      "relative %.2e over %d numbers, max abs %.3e at [%d, %d]: got %.7g, want %.7g%s",
+      relative_frobenius, compared, max_abs, worst_row, worst_column, got, want,
       bad_special == 0 ? "" : absl::StrFormat(", %d NaN or Inf differ", bad_special));
 }
 

@@ -51,8 +51,9 @@ std::vector<double> ReferenceMoe(const MoeReference& moe, int64_t m, absl::Span<
                                  absl::Span<const double> ids, absl::Span<const double> weights);
 
 struct ErrorReport {
+  int64_t compared = 0;  // elements; those that are the same NaN or infinity on both sides are not among them
   double relative_frobenius =
-      0;  // |got - want| / |want|; 0 when both are 0, infinity when want is 0
+      0;  // |got - want| / |want| of these; 0 when both are 0, infinity when want is 0
   double max_abs = 0;
   int64_t worst_row = 0;
   int64_t worst_column = 0;

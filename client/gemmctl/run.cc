@@ -171,6 +171,20 @@ absl::StatusOr<Reference> MakeReference(const Context& context, std::optional<Ar
   return reference;
 }
 
+// Results that are nothing but NaN and infinity prove nothing; a request without rows has none.
+bool IsGood(const Problem& problem, const ErrorReport& error, double bound) {
+  return error.Within(bound) && (error.compared > 0 || problem.m * problem.n == 0);
+}
+
+std::string Verdict(const Problem& problem, const ErrorReport& error, double bound) {
+  if (problem.m * problem.n == 0) return "none: y has no numbers";
+  if (error.compared == 0) {
+    return absl::StrCat("NOT PROVEN: all ", problem.m * problem.n,
+                        " numbers of y are NaN or infinite, as the reference's");
+  }
+  return absl::StrCat(error.Within(bound) ? "within " : "OUTSIDE ", bound);
+}
+
 void PrintReport(const Context& context, const Problem& problem, const Outcome& outcome,
                  const Reference& reference, const ErrorReport& error, double bound) {
   const v1::ExecutionReport& report = outcome.response.report();
@@ -182,6 +196,7 @@ void PrintReport(const Context& context, const Problem& problem, const Outcome& 
                        {"memory", outcome.memory},
                        {"report", ReportJson(report)},
                        {"reference", reference.text},
+                       {"compared", error.compared},
                        {"relative_frobenius_error", error.relative_frobenius},
                        {"max_abs_error", error.max_abs},
                        {"worst",
@@ -193,7 +208,7 @@ void PrintReport(const Context& context, const Problem& problem, const Outcome& 
                        {"nan", error.nan},
                        {"infinite", error.infinite},
                        {"bound", bound},
-                       {"ok", error.Within(bound)}});
+                       {"ok", IsGood(problem, error, bound)}});
     return;
   }
   Table table({"", ""});
@@ -213,8 +228,7 @@ void PrintReport(const Context& context, const Problem& problem, const Outcome& 
                                           problem.m * problem.n, " numbers of y")});
   }
   table.Add({"error", error.Text()});
-  table.Add({"verdict", error.Within(bound) ? absl::StrCat("within ", bound)
-                                            : absl::StrCat("OUTSIDE ", bound)});
+  table.Add({"verdict", Verdict(problem, error, bound)});
   context.Print(table.Text());
 }
 
@@ -263,7 +277,7 @@ absl::StatusOr<int> RunRun(const Context& context, const Arguments& arguments) {
   const ErrorReport error = Compare(outcome.y, reference.y, problem.n);
   const double bound = std::max(asked_bound, reference.least_bound);
   PrintReport(context, problem, outcome, reference, error, bound);
-  return error.Within(bound) ? kDone : kFailed;
+  return IsGood(problem, error, bound) ? kDone : kFailed;
 }
 
 }  // namespace
@@ -302,7 +316,8 @@ Command RunCommand() {
               "Frobenius error, the\n"
               "  largest absolute error and where it is. Where the layer quantizes x, so does the "
               "reference; where\n"
-              "  only one of the two did, the bound is 0.1 at least.",
+              "  only one of the two did, the bound is 0.1 at least. Exit code 1 when the error is larger, and when\n"
+              "  nothing could be compared because every number of y is NaN or infinite, in the reference too.",
           .options = options,
           .examples =
               "  gemmctl run --checkpoint /models/llama --module model.layers.0.mlp.down_proj "

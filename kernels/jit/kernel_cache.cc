@@ -34,6 +34,7 @@ bool Loads(CompilePriority priority) { return priority <= CompilePriority::kSpec
 // itself; what is not there, and what an answer starts, is built by a worker.
 //   GetOrCompile: board -> disk? -> queue -> await      Ask: board -> queue
 //   worker: build -> keep -> settle
+// A flight may start just after the one of the same key has landed: whoever missed memory before looks again.
 class KernelCache::State {
  public:
   State(const KernelCacheOptions& options, std::unique_ptr<DiskTier> disk, std::string warning)
@@ -71,6 +72,7 @@ class KernelCache::State {
                                                             std::string& compiler);
   absl::StatusOr<Flights::Boarding> Board(const KernelSource& source, const std::string& compiler,
                                           CompilePriority priority, Answer answer);
+  bool LandFromMemory(Flight& flight);
   bool LandFromDisk(Flight& flight);
   void Enqueue(const std::shared_ptr<Flight>& flight);
   void Land(Flight& flight, Built built);
@@ -93,7 +95,8 @@ absl::StatusOr<SharedKernel> KernelCache::State::GetOrCompile(const KernelSource
   }
   GEMMD_ASSIGN_OR_RETURN(const Flights::Boarding boarding,
                          Board(source, compiler, request.priority, nullptr));
-  if (boarding.starts && !LandFromDisk(*boarding.flight)) Enqueue(boarding.flight);
+  const bool starts = boarding.starts && !LandFromMemory(*boarding.flight);
+  if (starts && !LandFromDisk(*boarding.flight)) Enqueue(boarding.flight);
   return flights_.Await(*boarding.flight, request);
 }
 
@@ -111,7 +114,7 @@ uint64_t KernelCache::State::Ask(const KernelSource& source, CompilePriority pri
     answer(boarding.status());
     return 0;
   }
-  if (boarding->starts) Enqueue(boarding->flight);
+  if (boarding->starts && !LandFromMemory(*boarding->flight)) Enqueue(boarding->flight);
   return boarding->wish;
 }
 
@@ -140,6 +143,13 @@ absl::StatusOr<Flights::Boarding> KernelCache::State::Board(const KernelSource& 
   const std::string key = KernelKey(source, compiler);
   GEMMD_RETURN_IF_ERROR(tiers_.FailureOf(key));
   return flights_.Board(source, compiler, key, priority, std::move(answer));
+}
+
+bool KernelCache::State::LandFromMemory(Flight& flight) {
+  SharedKernel kernel = tiers_.FindInMemory(flight.source);
+  if (kernel == nullptr) return false;
+  flights_.Settle(flight, std::move(kernel), KernelOrigin::kMemory);
+  return true;
 }
 
 bool KernelCache::State::LandFromDisk(Flight& flight) {

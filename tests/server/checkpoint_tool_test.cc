@@ -77,13 +77,28 @@ TEST_F(CheckpointToolTest, TellsOfWeightsThatAreNotFinite) {
 TEST_F(CheckpointToolTest, RunCountsWhatIsNotFinite) {
   WriteModel(model_, "{}", {{"a", {kOne, kNan, kOne, kInfinity}}, {"b", {kOne, kOne, kOne, kOne}}});
   const gemmctl::ToolRun run = Gemmctl({"run", model_, "a", "--random", "3"});
-  EXPECT_EQ(run.code, gemmctl::kDone) << "so does the reference\n" << run.out << run.err;
+  EXPECT_EQ(run.code, gemmctl::kFailed) << "nothing is proven\n" << run.out << run.err;
   EXPECT_THAT(run.out, HasSubstr("3 NaN and 3 infinite of 6 numbers of y"));
+  EXPECT_THAT(run.out, HasSubstr("NOT PROVEN: all 6 numbers"));
   EXPECT_THAT(Gemmctl({"run", model_, "b", "--random", "3"}).out, Not(HasSubstr("infinite")));
   const auto json =
       nlohmann::json::parse(Gemmctl({"run", model_, "a", "--random", "3", "-o", "json"}).out);
   EXPECT_EQ(json["nan"], 3);
   EXPECT_EQ(json["infinite"], 3);
+  EXPECT_EQ(json["compared"], 0);
+  EXPECT_EQ(json["ok"], false);
+}
+
+TEST_F(CheckpointToolTest, RunSaysHowMuchItCompared) {
+  WriteModel(model_, "{}", {{"a", {kOne, kNan, kOne, kOne}}});
+  const gemmctl::ToolRun half = Gemmctl({"run", model_, "a", "--random", "3"});
+  EXPECT_EQ(half.code, gemmctl::kDone) << "the other row is right\n" << half.out << half.err;
+  EXPECT_THAT(half.out, HasSubstr("over 3 numbers"));
+  const gemmctl::ToolRun empty = Gemmctl({"run", model_, "a", "--random", "0"});
+  EXPECT_EQ(empty.code, gemmctl::kDone) << "a request without rows is legal\n" << empty.err;
+  EXPECT_THAT(empty.out, HasSubstr("nothing was compared"));
+  EXPECT_THAT(empty.out, HasSubstr("none: y has no numbers"));
+  EXPECT_THAT(empty.out, Not(HasSubstr("relative")));
 }
 
 TEST_F(CheckpointToolTest, TellsWhichPartsStaySingle) {

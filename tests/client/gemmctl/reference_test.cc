@@ -74,9 +74,15 @@ TEST(CompareTest, CountsWhatIsNotFiniteAlsoWhereBothAgree) {
   EXPECT_EQ(agree.nan, 1);
   EXPECT_EQ(agree.infinite, 2);
   EXPECT_TRUE(agree.Within(0));
+  EXPECT_EQ(agree.compared, 1);
   const ErrorReport differ = Compare({1, nan}, {nan, 1}, 2);
   EXPECT_EQ(differ.nan, 1) << "of what was computed";
+  EXPECT_EQ(differ.compared, 2) << "and found to differ";
   EXPECT_FALSE(differ.Within(1e30));
+  const ErrorReport behind = Compare({nan, 2, 1}, {nan, 2, 4}, 3);
+  EXPECT_EQ(behind.worst_column, 2);
+  EXPECT_EQ(behind.want, 4);
+  EXPECT_EQ(Compare({nan}, {nan}, 1).Text(), "nothing was compared");
 }
 
 }  // namespace

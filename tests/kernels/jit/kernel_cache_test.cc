@@ -39,6 +39,23 @@ TEST_F(KernelCacheTest, CompilesOnceThenAnswersFromMemory) {
   EXPECT_GT(stats.compile_time, absl::ZeroDuration());
 }
 
+// Without a directory memory is all that tells a caller who comes just as a kernel is done.
+TEST_F(KernelCacheTest, NobodyCompilesAgainWhatIsJustDone) {
+  const auto cache = *KernelCache::Open(fs::path());
+  constexpr int kKernels = 20;
+  std::vector<std::thread> pollers;
+  for (int i = 0; i < 6; ++i) {
+    pollers.emplace_back([&cache] {
+      for (int factor = 1; factor <= kKernels; ++factor) {
+        while (!cache->GetOrCompile(ScaleKernel(factor), absl::InfinitePast()).ok()) {
+        }
+      }
+    });
+  }
+  for (std::thread& poller : pollers) poller.join();
+  EXPECT_EQ(cache->stats().compilations, kKernels);
+}
+
 TEST_F(KernelCacheTest, NothingIsCompiledAfterARestart) {
   const auto compiled = Get(*Open());
   const auto cache = Open();

@@ -389,6 +389,34 @@ TEST_F(SpecialiserTest, UnloadingStopsCompilationsThatNobodyElseWaitsFor) {
   EXPECT_EQ(again->progress().failed, 0);
 }
 
+TEST_F(SpecialiserTest, CompilationThatIsWantedAgainBeforeItIsStoppedGoesOn) {
+  const LayerPrograms programs = *ProgramsOf(Spec(), kShape, "sm_90a");
+  ASSERT_EQ(programs.packed[0].x_type, ElementType::kBFloat16);
+  compiler_.Hold(programs.packed[0].program.source.program);
+  std::unique_ptr<LayerKernels> layer;
+  {
+    MutexLock lock(mutex_);  // the observer, and with it the thread that asks and stops, waits here
+    layer = Load();
+    ASSERT_TRUE(Eventually([&] { return layer->progress().ready > 0; }));
+    layer.reset();
+    layer = Load();
+    EXPECT_GT(layer->progress().pending, 0);
+  }
+  compiler_.Release();
+  ASSERT_TRUE(Settles(*layer));
+  EXPECT_EQ(layer->progress().ready, KernelsFor(ElementType::kBFloat16));
+  EXPECT_EQ(Cache().cancelled, 0u) << "nothing is compiled twice";
+}
+
+TEST_F(SpecialiserTest, ClosingGivesUpWhatUnloadedLayersWanted) {
+  compiler_.Hold(kSpecialised);
+  auto layer = Load();
+  ASSERT_TRUE(AllAsked(*layer));
+  layer.reset();
+  kernels_.reset();
+  EXPECT_TRUE(Eventually([&] { return Cache().running + Cache().queued == 0; }));
+}
+
 TEST_F(SpecialiserTest, SpecialisedKernelsCompileBesideTheGenericOnes) {
   compiler_.Hold(kGeneric);
   std::unique_ptr<LayerKernels> layer;

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/checkpoint/checkpoint.h"
-#include "core/quant/input_scale.h"
+#include "core/checkpoint/layer_kinds.h"
 #include "kernels/base/status.h"
 
 namespace gemmd {
@@ -15,38 +16,62 @@ void AddNew(Item item, std::vector<Item>& items) {
   if (std::find(items.begin(), items.end(), item) == items.end()) items.push_back(std::move(item));
 }
 
-void AddLayer(const PrewarmLayer& layer, PrewarmPlan& plan) {
-  ++plan.named;
+void AddLayer(const PrewarmLayer& layer, PrewarmPlan& plan, int count = 1) {
+  plan.named += count;
   AddNew(layer, plan.layers);
 }
 
-absl::Status AddCheckpoint(const CheckpointSource& source,
-                           const std::vector<std::filesystem::path>& roots,
-                           const std::function<bool()>& cancelled, PrewarmPlan& plan) {
+// What is asked of one checkpoint.
+struct Question {
+  const std::string& path;
+  const std::vector<std::filesystem::path>& roots;
+  const std::function<bool()>& cancelled;
+};
+
+// `choose` makes a list of modules of the open checkpoint.
+template <typename Choose>
+absl::Status AddModules(const Question& question, Choose choose, PrewarmPlan& plan) {
   GEMMD_ASSIGN_OR_RETURN(const std::filesystem::path directory,
-                         ResolveCheckpointPath(source.path, roots));
-  GEMMD_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(directory, roots));
-  std::vector<std::string> modules = {source.module};
-  if (source.module.empty()) {
-    GEMMD_ASSIGN_OR_RETURN(modules, checkpoint->ListModules());
-  }
-  const ProgressFunction go_on = [&cancelled](uint64_t, uint64_t) { return !cancelled(); };
-  for (const std::string& module : modules) {
-    GEMMD_ASSIGN_OR_RETURN(const CheckpointLayer layer, checkpoint->ReadLayer(module, go_on));
-    AddLayer({layer.tensor.spec, layer.tensor.shape, TraitsOf(layer.tensor)}, plan);
+                         ResolveCheckpointPath(question.path, question.roots));
+  GEMMD_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(directory, question.roots));
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<PlannedModule> modules, choose(*checkpoint));
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<LayerKind> kinds,
+                         LayerKindsOf(*checkpoint, modules, question.cancelled));
+  for (const LayerKind& kind : kinds) {
+    AddLayer({kind.spec, kind.shape, kind.traits}, plan, kind.modules);
   }
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<PlannedModule>> Chosen(const Checkpoint& checkpoint,
+                                                  const ModelSelection& selection,
+                                                  std::vector<std::string>& notes) {
+  GEMMD_ASSIGN_OR_RETURN(ModelPlan plan, PlanModel(checkpoint, selection));
+  for (const std::string& pattern : plan.unmatched_exclude) {
+    notes.push_back(absl::StrCat("exclude \"", pattern, "\" matches none of the chosen modules"));
+  }
+  notes.insert(notes.end(), plan.notes.begin(), plan.notes.end());
+  return std::move(plan.modules);
+}
+
+absl::StatusOr<std::vector<PlannedModule>> Named(const Checkpoint& checkpoint,
+                                                 const CheckpointSource& source) {
+  std::vector<std::string> none;  // of a selection that leaves nothing out and joins nothing
+  if (source.module.empty()) return Chosen(checkpoint, {}, none);
+  return std::vector<PlannedModule>{{source.module, source.slice}};
+}
+
 absl::Status FindArchitectures(const PrewarmJob& job, const Node& node, PrewarmPlan& plan) {
+  for (const DeviceStatus& device : node.Status().devices) {
+    if (device.description.kind != DeviceKind::kCuda) continue;
+    plan.gpus.push_back({device.description.architecture, device.description.name,
+                         device.description.multiprocessors});
+  }
   for (const std::string& architecture : job.architectures) {
     AddNew(architecture, plan.architectures);
   }
   if (!plan.architectures.empty()) return absl::OkStatus();
-  for (const DeviceStatus& device : node.Status().devices) {
-    if (device.description.kind != DeviceKind::kCuda) continue;
-    AddNew(device.description.architecture, plan.architectures);
-  }
+  for (const PrewarmGpu& gpu : plan.gpus) AddNew(gpu.architecture, plan.architectures);
   if (!plan.architectures.empty()) return absl::OkStatus();
   return Error(absl::StatusCode::kFailedPrecondition, "NO_ARCHITECTURE",
                "this node has no GPU: say for which architecture, for example sm_90a");
@@ -67,7 +92,14 @@ absl::StatusOr<PrewarmPlan> ResolvePrewarm(const PrewarmJob& job, const Node& no
     }
   }
   for (const CheckpointSource& source : job.checkpoints) {
-    GEMMD_RETURN_IF_ERROR(AddCheckpoint(source, roots, cancelled, plan));
+    const auto named = [&](const Checkpoint& checkpoint) { return Named(checkpoint, source); };
+    GEMMD_RETURN_IF_ERROR(AddModules({source.path, roots, cancelled}, named, plan));
+  }
+  for (const ModelModules& model : job.models) {
+    const auto chosen = [&](const Checkpoint& checkpoint) {
+      return Chosen(checkpoint, model.selection, plan.notes);
+    };
+    GEMMD_RETURN_IF_ERROR(AddModules({model.path, roots, cancelled}, chosen, plan));
   }
   return plan;
 }

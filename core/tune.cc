@@ -1,6 +1,5 @@
 #include "core/tune.h"
 
-#include "core/prewarm.h"
 #include "kernels/base/status.h"
 
 namespace gemmd {
@@ -11,6 +10,7 @@ absl::StatusOr<std::vector<TuneLayer>> ResolveTune(const TuneJob& job, const Nod
   PrewarmJob prewarm;
   prewarm.architectures = {"any"};  // layers are the same on all of them
   prewarm.checkpoints = job.checkpoints;
+  prewarm.models = job.models;
   prewarm.running_layers = job.running_layers;
   for (const TuneLayer& layer : job.layers) prewarm.layers.push_back({layer.spec, layer.shape});
   GEMMD_ASSIGN_OR_RETURN(const PrewarmPlan plan, ResolvePrewarm(prewarm, node, roots, cancelled));

@@ -2,7 +2,7 @@
 //         Node::Tune measures them; a TuningStore (kernels/tuning.h) keeps the results. The server knows
 //         both through this header.
 // Errors  As ResolvePrewarm.
-// Threads A function of its arguments; it reads whole modules.
+// Threads A function of its arguments; it reads files, as ResolvePrewarm.
 #ifndef GEMMD_CORE_TUNE_H_
 #define GEMMD_CORE_TUNE_H_
 
@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/node.h"
+#include "core/prewarm.h"
 #include "core/types.h"
 #include "kernels/tuning.h"
 
@@ -21,7 +22,8 @@ namespace gemmd {
 
 struct TuneJob {
   std::string device;                         // id; empty = the best GPU
-  std::vector<CheckpointSource> checkpoints;  // an empty module: every quantized module
+  std::vector<CheckpointSource> checkpoints;  // as in PrewarmJob
+  std::vector<ModelModules> models;
   std::vector<TuneLayer> layers;
   bool running_layers = false;
   TuneSettings settings;  // without its deadline

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <set>
 #include <thread>
 #include <utility>
 
@@ -14,7 +13,7 @@
 #include "kernels/jit/bundle.h"
 #include "kernels/jit/compile_helper.h"
 #include "kernels/jit/kernel_cache.h"
-#include "kernels/layer_programs.h"
+#include "kernels/prewarm_work.h"
 
 namespace gemmd {
 namespace {
@@ -22,52 +21,6 @@ namespace {
 absl::Status NoDirectory() {
   return Error(absl::StatusCode::kFailedPrecondition, "NO_CACHE_DIRECTORY",
                "the kernel cache has no directory: kernels live in memory only");
-}
-
-// Programs to compile, each once; and the layers that have no kernel.
-struct PrewarmWork {
-  std::vector<jit::KernelSource> programs;
-  std::vector<PrewarmStep> impossible;
-};
-
-void AddPrograms(std::vector<jit::KernelSource> programs, std::set<std::string>& seen,
-                 PrewarmWork& work) {
-  for (jit::KernelSource& program : programs) {
-    const std::string identity =
-        absl::StrCat(program.architecture, "\n", program.name_expression, "\n", program.program);
-    if (seen.insert(identity).second) work.programs.push_back(std::move(program));
-  }
-}
-
-absl::StatusOr<PrewarmWork> PlanPrewarm(jit::KernelCache& cache,
-                                        const std::vector<PrewarmLayer>& layers,
-                                        const std::vector<std::string>& architectures,
-                                        const std::vector<RowRange>& rows) {
-  PrewarmWork work;
-  std::set<std::string> seen;
-  for (const std::string& architecture : architectures) {
-    GEMMD_RETURN_IF_ERROR(jit::CheckArchitecture(architecture));
-    bool any = false;
-    for (const PrewarmLayer& layer : layers) {
-      auto programs = LayerSources(layer.spec, layer.shape, architecture, rows, layer.traits);
-      if (programs.ok()) {
-        any = true;
-        AddPrograms(*std::move(programs), seen, work);
-        continue;
-      }
-      PrewarmStep step;
-      step.architecture = architecture;
-      step.kernel =
-          absl::StrCat("layer ", layer.shape.experts, "x", layer.shape.n, "x", layer.shape.k);
-      step.outcome = PrewarmOutcome::kNoKernel;
-      step.message = std::string(programs.status().message());
-      work.impossible.push_back(std::move(step));
-    }
-    if (!any) continue;
-    GEMMD_RETURN_IF_ERROR(cache.CheckTarget(architecture));
-    AddPrograms(MoeSources(architecture), seen, work);
-  }
-  return work;
 }
 
 // Counts steps, passes them on one at a time, and tells how the whole ends.
@@ -161,9 +114,10 @@ absl::Status KernelStore::Prewarm(const std::vector<PrewarmLayer>& layers,
                                   const std::vector<std::string>& architectures,
                                   const std::function<bool(const PrewarmStep&)>& progress,
                                   const std::vector<RowRange>& rows,
-                                  const std::function<bool()>& cancelled) {
+                                  const std::function<bool()>& cancelled,
+                                  const PrewarmTuning& tuning) {
   GEMMD_ASSIGN_OR_RETURN(const PrewarmWork work,
-                         PlanPrewarm(*cache_, layers, architectures, rows));
+                         PlanPrewarm(*cache_, layers, architectures, rows, tuning));
   Reporter reporter(static_cast<int>(work.programs.size() + work.impossible.size()), progress,
                     cancelled);
   for (const PrewarmStep& step : work.impossible) reporter.Report(step);

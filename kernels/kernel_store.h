@@ -32,6 +32,7 @@ namespace gemmd {
 namespace jit {
 class KernelCache;
 }
+class TuningStore;
 
 struct KernelStoreOptions {
   std::filesystem::path directory = {};  // empty = memory only
@@ -46,6 +47,20 @@ struct PrewarmLayer {
   LayerShape shape;
   LayerTraits traits = {};
   friend bool operator==(const PrewarmLayer&, const PrewarmLayer&) = default;
+};
+
+// A GPU that layers will be loaded on.
+struct PrewarmGpu {
+  std::string architecture;
+  std::string name;  // "NVIDIA H200"
+  int multiprocessors = 0;
+};
+
+// What was measured of kernels decides which ones a GPU loads. For an architecture of which `gpus` has none the kernels
+// are those of any GPU, where something was measured and where nothing was.
+struct PrewarmTuning {
+  std::shared_ptr<const TuningStore> store = nullptr;  // null: nothing was measured
+  std::vector<PrewarmGpu> gpus = {};                   // the node's
 };
 
 // kNotStored: there is a kernel, but the cache's directory did not take it.
@@ -125,7 +140,8 @@ class KernelStore {
                        const std::vector<std::string>& architectures,
                        const std::function<bool(const PrewarmStep&)>& progress,
                        const std::vector<RowRange>& rows = {},
-                       const std::function<bool()>& cancelled = nullptr);
+                       const std::function<bool()>& cancelled = nullptr,
+                       const PrewarmTuning& tuning = {});
 
   // Most recently used first.
   absl::StatusOr<std::vector<StoredKernel>> List(const KernelFilter& filter) const;

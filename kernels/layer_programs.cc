@@ -274,7 +274,17 @@ absl::StatusOr<std::vector<jit::KernelSource>> LayerSources(const QuantSpec& spe
                                                             const std::string& architecture,
                                                             const std::vector<RowRange>& rows,
                                                             const LayerTraits& traits) {
-  GEMMD_ASSIGN_OR_RETURN(LayerPrograms programs, ProgramsOf(spec, shape, architecture, traits));
+  return LayerSources(spec, shape, architecture, rows, traits, Measurements());
+}
+
+absl::StatusOr<std::vector<jit::KernelSource>> LayerSources(const QuantSpec& spec,
+                                                            const LayerShape& shape,
+                                                            const std::string& architecture,
+                                                            const std::vector<RowRange>& rows,
+                                                            const LayerTraits& traits,
+                                                            const Measurements& measurements) {
+  GEMMD_ASSIGN_OR_RETURN(LayerPrograms programs,
+                         ProgramsOf(spec, shape, architecture, measurements, traits));
   std::vector<jit::KernelSource> sources;
   AddGeneric(programs, sources);
   const bool is_packed = programs.codes != CodeOrder::kRows;

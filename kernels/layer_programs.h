@@ -79,6 +79,12 @@ absl::StatusOr<std::vector<jit::KernelSource>> LayerSources(const QuantSpec& spe
                                                             const std::string& architecture,
                                                             const std::vector<RowRange>& rows = {},
                                                             const LayerTraits& traits = {});
+absl::StatusOr<std::vector<jit::KernelSource>> LayerSources(const QuantSpec& spec,
+                                                            const LayerShape& shape,
+                                                            const std::string& architecture,
+                                                            const std::vector<RowRange>& rows,
+                                                            const LayerTraits& traits,
+                                                            const Measurements& measurements);
 
 // The kernels around the GEMMs of a mixture-of-experts request.
 std::vector<jit::KernelSource> MoeSources(const std::string& architecture);

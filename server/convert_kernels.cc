@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/convert.h"
 #include "server/convert_errors.h"
+#include "server/convert_models.h"
 
 namespace gemmd {
 namespace {
@@ -23,6 +24,14 @@ absl::StatusOr<PrewarmLayer> LayerFromProto(const v1::PrewarmLayer& from, int in
   if (from.k() < 1) return OutOfRange(field + ".k", from.k(), "at least 1");
   layer.traits = {from.has_input_scale(), from.declares_activations()};
   return layer;
+}
+
+absl::StatusOr<CheckpointSource> SourceFromProto(const v1::CheckpointSource& from, int index) {
+  const std::string field = absl::StrCat("layers[", index, "]");
+  if (from.path().empty()) return MissingField(field + ".path");
+  if (!from.module().empty()) return FromProto(from);
+  if (from.has_slice()) return MissingField(field + ".module");
+  return CheckpointSource{from.path(), "", {}};
 }
 
 v1::PrewarmOutcome OutcomeToProto(PrewarmOutcome outcome) {
@@ -45,20 +54,25 @@ v1::PrewarmOutcome OutcomeToProto(PrewarmOutcome outcome) {
 
 absl::StatusOr<PrewarmJob> FromProto(const v1::PrewarmRequest& from) {
   PrewarmJob job;
-  if (from.layers_size() + from.shapes_size() > kMaxPrewarmItems) {
-    return OutOfRange("layers and shapes", from.layers_size() + from.shapes_size(),
-                      absl::StrCat("at most ", kMaxPrewarmItems));
+  const int items = from.layers_size() + from.shapes_size() + from.models_size();
+  if (items > kMaxPrewarmItems) {
+    return OutOfRange("layers, shapes and models", items, absl::StrCat("at most ", kMaxPrewarmItems));
   }
-  if (from.layers().empty() && from.shapes().empty() && !from.running_layers()) {
-    return MissingField("layers, shapes or running_layers");
+  if (items == 0 && !from.running_layers()) {
+    return MissingField("layers, shapes, models or running_layers");
   }
   if (!from.architecture().empty()) job.architectures.push_back(from.architecture());
   for (const std::string& architecture : from.architectures()) {
     job.architectures.push_back(architecture);
   }
   for (int i = 0; i < from.layers_size(); ++i) {
-    if (from.layers(i).path().empty()) return MissingField(absl::StrCat("layers[", i, "].path"));
-    job.checkpoints.push_back({from.layers(i).path(), from.layers(i).module()});
+    GEMMD_ASSIGN_OR_RETURN(CheckpointSource source, SourceFromProto(from.layers(i), i));
+    job.checkpoints.push_back(std::move(source));
+  }
+  for (int i = 0; i < from.models_size(); ++i) {
+    if (from.models(i).path().empty()) return MissingField(absl::StrCat("models[", i, "].path"));
+    GEMMD_ASSIGN_OR_RETURN(ModelSelection selection, SelectionFrom(from.models(i)));
+    job.models.push_back({from.models(i).path(), std::move(selection)});
   }
   for (int i = 0; i < from.shapes_size(); ++i) {
     GEMMD_ASSIGN_OR_RETURN(PrewarmLayer layer, LayerFromProto(from.shapes(i), i));
@@ -96,6 +110,7 @@ v1::PrewarmProgress ToProto(const PrewarmPlan& from) {
     item->set_has_input_scale(layer.traits.has_input_scale);
     item->set_declares_activations(layer.traits.declares_activations);
   }
+  for (const std::string& note : from.notes) to.add_notes(note);
   to.set_named_layers(static_cast<uint32_t>(from.named));
   for (const std::string& architecture : from.architectures) to.add_architectures(architecture);
   return to;

@@ -41,6 +41,18 @@ absl::Status SliceFrom(const v1::ModelSlice& from, ModelSelection& to) {
   return absl::OkStatus();
 }
 
+// The fields that messages about a model's modules share.
+template <typename Message>
+absl::StatusOr<ModelSelection> SelectionFromFields(const Message& from) {
+  GEMMD_RETURN_IF_ERROR(CheckLength("path", from.path(), kMaxModelPathBytes));
+  ModelSelection to;
+  to.fuse = from.fuse();
+  GEMMD_ASSIGN_OR_RETURN(to.modules, PatternsFrom(from.modules(), "modules"));
+  GEMMD_ASSIGN_OR_RETURN(to.exclude, PatternsFrom(from.exclude(), "exclude"));
+  GEMMD_RETURN_IF_ERROR(SliceFrom(from.slice(), to));
+  return to;
+}
+
 v1::AxisSlice AxisTo(const AxisSlice& from) {
   v1::AxisSlice to;
   if (from.size > 0) {
@@ -70,18 +82,18 @@ void ProgressTo(const ModelProgress& from, v1::RegisterLayerProgress& to) {
 
 }  // namespace
 
+absl::StatusOr<ModelSelection> SelectionFrom(const v1::ModelModules& from) {
+  return SelectionFromFields(from);
+}
+
 absl::StatusOr<ModelRequest> FromProto(const v1::RegisterModelRequest& from) {
-  GEMMD_RETURN_IF_ERROR(CheckLength("path", from.path(), kMaxModelPathBytes));
   GEMMD_RETURN_IF_ERROR(CheckLength("name_prefix", from.name_prefix(), kMaxPrefixBytes));
   ModelRequest to;
   to.device = from.device();
   to.path = from.path();
   to.name_prefix = from.name_prefix();
   to.keep_going = from.keep_going();
-  to.selection.fuse = from.fuse();
-  GEMMD_ASSIGN_OR_RETURN(to.selection.modules, PatternsFrom(from.modules(), "modules"));
-  GEMMD_ASSIGN_OR_RETURN(to.selection.exclude, PatternsFrom(from.exclude(), "exclude"));
-  GEMMD_RETURN_IF_ERROR(SliceFrom(from.slice(), to.selection));
+  GEMMD_ASSIGN_OR_RETURN(to.selection, SelectionFromFields(from));
   return to;
 }
 

@@ -11,6 +11,7 @@
 namespace gemmd {
 
 absl::StatusOr<ModelRequest> FromProto(const v1::RegisterModelRequest& from);
+absl::StatusOr<ModelSelection> SelectionFrom(const v1::ModelModules& from);
 
 v1::LayerSlice ToProto(const SliceRequest& from);
 v1::RegisterModelProgress ToProto(const ModelProgress& from);

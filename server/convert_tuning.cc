@@ -81,11 +81,13 @@ absl::StatusOr<TuneJob> FromProto(const v1::TuneRequest& from) {
   v1::PrewarmRequest names;
   *names.mutable_layers() = from.layers();
   *names.mutable_shapes() = from.shapes();
+  *names.mutable_models() = from.models();
   names.set_running_layers(from.running_layers());
   GEMMD_ASSIGN_OR_RETURN(PrewarmJob prewarm, FromProto(names));
   TuneJob job;
   job.device = from.device();
   job.checkpoints = std::move(prewarm.checkpoints);
+  job.models = std::move(prewarm.models);
   job.running_layers = prewarm.running_layers;
   for (PrewarmLayer& layer : prewarm.layers) job.layers.push_back({layer.spec, layer.shape});
   GEMMD_ASSIGN_OR_RETURN(job.settings, SettingsFromProto(from));

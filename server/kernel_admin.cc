@@ -36,7 +36,7 @@ absl::Status RunPrewarm(const ServiceContext& context, const PrewarmJob& job,
   const absl::Status status = context.kernels->Prewarm(
       plan.layers, plan.architectures,
       [&stream](const PrewarmStep& step) { return stream.Push(ToProto(step)); }, plan.rows,
-      cancelled);
+      cancelled, {context.tuning, plan.gpus});
   return absl::IsCancelled(status) && !stream.cancelled() ? Draining() : status;
 }
 

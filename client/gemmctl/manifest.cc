@@ -3,8 +3,8 @@
 #include <google/protobuf/util/json_util.h>
 
 #include "absl/strings/str_cat.h"
-#include "client/gemmctl/arguments.h"
 #include "client/gemmctl/bounded_file.h"
+#include "client/gemmctl/register_model.h"
 #include "kernels/base/status.h"
 
 namespace gemmd::gemmctl {
@@ -14,6 +14,32 @@ namespace {
 constexpr uint64_t kMostManifestBytes = uint64_t{64} << 20;
 
 }  // namespace
+
+std::vector<Option> NamingOptions() {
+  std::vector<Option> options = {
+      {"manifest", 0, "FILE", "", "layers that 'gemmctl prewarm --save' wrote, or a list by hand"},
+      {"running", 0, "", "", "also the layers that the daemon holds now"}};
+  for (Option& option : SelectionOptions("of CHECKPOINT: ")) options.push_back(std::move(option));
+  options.push_back({"experts", 0, "PART", "",
+                     "of CHECKPOINT: one rank's part of the experts, RANK/SIZE or BEGIN:END"});
+  return options;
+}
+
+absl::StatusOr<std::optional<v1::ModelModules>> NamedModules(const Arguments& arguments) {
+  const std::vector<std::string>& words = arguments.positional();
+  if (words.empty()) {
+    for (const char* option : {"modules", "exclude", "fuse", "tp", "experts"}) {
+      if (arguments.Has(option)) return BadArgument(absl::StrCat("--", option, " needs a CHECKPOINT"));
+    }
+    return std::nullopt;
+  }
+  if (words.size() > 1 && arguments.Has("modules")) {
+    return BadArgument("MODULE and --modules exclude each other");
+  }
+  GEMMD_ASSIGN_OR_RETURN(v1::ModelModules modules, SelectionOf(arguments, words[0]));
+  if (words.size() > 1) modules.add_modules(words[1]);
+  return modules;
+}
 
 absl::Status ReadManifest(const std::string& path, v1::PrewarmRequest& request) {
   const absl::StatusOr<std::string> text = ReadText(path, kMostManifestBytes);

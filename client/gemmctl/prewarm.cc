@@ -55,7 +55,7 @@ absl::StatusOr<v1::PrewarmRequest> MakeRequest(const Arguments& arguments) {
     }
   }
   if (arguments.Given("m")) GEMMD_RETURN_IF_ERROR(SetRows(arguments, request));
-  AddNamedLayers(arguments, request);
+  GEMMD_RETURN_IF_ERROR(AddNamedLayers(arguments, request));
   return request;
 }
 
@@ -69,6 +69,9 @@ class Report {
       *manifest_.mutable_shapes() = progress.layers();
       *manifest_.mutable_architectures() = progress.architectures();
       named_ = progress.named_layers();
+      for (const std::string& note : progress.notes()) {
+        std::fprintf(context_.err, "note: %s\n", Printable(note).c_str());
+      }
       return;
     }
     ++counts_[progress.outcome()];
@@ -138,6 +141,7 @@ absl::StatusOr<int> RunPrewarm(const Context& context, const Arguments& argument
   const absl::Status prewarmed = admin.Prewarm(
       request, [&report](const v1::PrewarmProgress& progress) { report.Take(progress); });
   // All kernels were tried: what became of them is told, then the error.
+  if (ReasonOf(prewarmed) == "NO_ARCHITECTURE") return Annotate(prewarmed, "--arch is missing");
   const bool is_whole = prewarmed.ok() || ReasonOf(prewarmed) == "CACHE_WRITE";
   if (!is_whole) return prewarmed;
   const bool has_layers = report.manifest().shapes_size() > 0;
@@ -159,6 +163,19 @@ absl::StatusOr<int> RunPrewarm(const Context& context, const Arguments& argument
   return report.IsGood() ? kDone : kFailed;
 }
 
+std::vector<Option> PrewarmOptions() {
+  std::vector<Option> options = {
+      {"arch", 0, "LIST", "",
+       "architectures, comma separated, such as sm_90a; else the manifest's, else those of the "
+       "daemon's GPUs"},
+      {"m", 0, "LIST", "",
+       "only kernels for requests of so many tokens, such as 1-64,256; else of any number"}};
+  for (Option& option : NamingOptions()) options.push_back(std::move(option));
+  options.push_back({"save", 0, "FILE", "", "write the layers as a manifest"});
+  options.push_back({"force", 0, "", "", "replace the file of --save when it exists"});
+  return options;
+}
+
 }  // namespace
 
 Command PrewarmCommand() {
@@ -169,30 +186,22 @@ Command PrewarmCommand() {
       .description =
           "  Compiles what the quantized modules of CHECKPOINT need (a folder below one of the\n"
           "  daemon's checkpoint roots; or one MODULE of it), the layers of a manifest, or the\n"
-          "  layers that the daemon holds now (also when nothing is given). Needs no GPU: with\n"
-          "  --arch a daemon on any machine fills a cache for others, see 'gemmctl cache export'.\n"
-          "  A manifest is JSON: {\"shapes\": [{\"spec\": QuantSpec, \"experts\", \"n\", \"k\",\n"
+          "  layers that the daemon holds now (also when nothing is given). Name the modules as the\n"
+          "  workers register them, with the options of 'gemmctl register --all': fused and cut for a\n"
+          "  rank they need other kernels. Layers whose names differ in numbers only, and whose tensors\n"
+          "  have the same types and shapes, count as equal: one of them is read, and no model is too large.\n"
+          "\n"
+          "  Needs no GPU: with --arch a daemon on any machine fills a cache for others, see 'gemmctl\n"
+          "  cache export'. A manifest is JSON: {\"shapes\": [{\"spec\": QuantSpec, \"experts\", \"n\", \"k\",\n"
           "  \"has_input_scale\": true where a GPU multiplies x by a factor per column first,\n"
           "  \"declares_activations\": true where the layer says how x is quantized}],\n"
-          "  \"architectures\": [...], \"rows\": [{\"first\", \"last\"}]}; --save writes one. "
-          "Progress goes to\n"
-          "  stderr. Exit code 1 when a kernel does not compile or does not reach the cache's "
-          "directory,\n"
-          "  when no kernel exists for what was asked (an architecture that gemmd does not know), "
-          "and\n"
+          "  \"architectures\": [...], \"rows\": [{\"first\", \"last\"}]}; --save writes one. Progress goes to\n"
+          "  stderr. Exit code 1 when a kernel does not compile or does not reach the cache's directory,\n"
+          "  when no kernel exists for what was asked (an architecture that gemmd does not know), and\n"
           "  when there is no layer, but with --running; with --save then too.",
-      .options =
-          {{"arch", 0, "LIST", "",
-            "architectures, comma separated, such as sm_90a; else the manifest's, else "
-            "those of the daemon's GPUs"},
-           {"m", 0, "LIST", "",
-            "only kernels for requests of so many tokens, such as 1-64,256; else of any number"},
-           {"manifest", 0, "FILE", "", "layers that --save wrote, or a list by hand"},
-           {"running", 0, "", "", "also the layers that the daemon holds now"},
-           {"save", 0, "FILE", "", "write the layers as a manifest"},
-           {"force", 0, "", "", "replace the file of --save when it exists"}},
+      .options = PrewarmOptions(),
       .examples =
-          "  gemmctl prewarm /models/llama --arch sm_90a,sm_80 --save llama.json\n"
+          "  gemmctl prewarm /models/llama --fuse --tp 0/4 --arch sm_90a,sm_80 --save llama.json\n"
           "  gemmctl prewarm /models/llama --m 1-64\n"
           "  gemmctl prewarm --manifest llama.json\n"
           "  gemmctl prewarm --running",

@@ -34,7 +34,6 @@ absl::StatusOr<std::vector<std::string>> Patterns(const Arguments& arguments, co
 }
 
 absl::Status SetTensor(const Arguments& arguments, v1::ModelSlice& slice) {
-  if (!arguments.Has("tp")) return absl::OkStatus();
   const std::string text = arguments.Text("tp");
   const std::vector<std::string> numbers = absl::StrSplit(text, '/');
   uint32_t rank = 0;
@@ -102,16 +101,36 @@ nlohmann::ordered_json ModelJson(const client::Model& model) {
 
 }  // namespace
 
-std::vector<Option> ModelOptions() {
-  return {{"all", 0, "", "", "every module of the checkpoint, or those of --modules"},
-          {"modules", 0, "LIST", "",
-           "with --all: patterns ('*', '?') or names, comma separated; also of fused modules"},
-          {"exclude", 0, "LIST", "", "with --all: patterns of modules to leave out"},
-          {"fuse", 0, "", "", "with --all: q, k, v as qkv_proj, gate, up as gate_up_proj, experts as "
-                              "stacks"},
+std::vector<Option> SelectionOptions(const std::string& when) {
+  return {{"modules", 0, "LIST", "",
+           when + "patterns ('*', '?') or names, comma separated; also of fused modules"},
+          {"exclude", 0, "LIST", "", when + "patterns of modules to leave out"},
+          {"fuse", 0, "", "",
+           when + "q, k, v as qkv_proj, gate, up as gate_up_proj, experts as stacks"},
           {"tp", 0, "RANK/SIZE", "",
-           "with --all: one rank of tensor parallelism; modules are cut as their names say"},
-          {"keep-going", 0, "", "", "with --all: register the others when a module fails"}};
+           when + "one rank of tensor parallelism; modules are cut as their names say"}};
+}
+
+absl::StatusOr<v1::ModelModules> SelectionOf(const Arguments& arguments, const std::string& path) {
+  v1::ModelModules selection;
+  selection.set_path(std::filesystem::absolute(path).lexically_normal().string());
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<std::string> modules, Patterns(arguments, "modules"));
+  *selection.mutable_modules() = {modules.begin(), modules.end()};
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<std::string> excluded, Patterns(arguments, "exclude"));
+  *selection.mutable_exclude() = {excluded.begin(), excluded.end()};
+  selection.set_fuse(arguments.Has("fuse"));
+  GEMMD_ASSIGN_OR_RETURN(const v1::LayerSlice slice, SliceOf(arguments));
+  if (slice.has_experts()) *selection.mutable_slice()->mutable_experts() = slice.experts();
+  if (arguments.Has("tp")) GEMMD_RETURN_IF_ERROR(SetTensor(arguments, *selection.mutable_slice()));
+  return selection;
+}
+
+std::vector<Option> ModelOptions() {
+  std::vector<Option> options = {
+      {"all", 0, "", "", "every module of the checkpoint, or those of --modules"}};
+  for (Option& option : SelectionOptions("with --all: ")) options.push_back(std::move(option));
+  options.push_back({"keep-going", 0, "", "", "with --all: register the others when a module fails"});
+  return options;
 }
 
 absl::Status CheckOneModule(const Arguments& arguments) {
@@ -136,19 +155,16 @@ absl::StatusOr<v1::RegisterModelRequest> ModelRequest(const Arguments& arguments
     if (!arguments.Has(option)) continue;
     return BadArgument(absl::StrCat("--", option, " is of one module; --all takes --tp, --experts"));
   }
+  GEMMD_ASSIGN_OR_RETURN(v1::ModelModules selection, SelectionOf(arguments, path));
   v1::RegisterModelRequest request;
-  request.set_path(std::filesystem::absolute(path).lexically_normal().string());
+  request.set_path(selection.path());
   const std::string device = arguments.Text("device");
   if (device != "auto") request.set_device(device);
-  GEMMD_ASSIGN_OR_RETURN(const std::vector<std::string> modules, Patterns(arguments, "modules"));
-  *request.mutable_modules() = {modules.begin(), modules.end()};
-  GEMMD_ASSIGN_OR_RETURN(const std::vector<std::string> excluded, Patterns(arguments, "exclude"));
-  *request.mutable_exclude() = {excluded.begin(), excluded.end()};
-  request.set_fuse(arguments.Has("fuse"));
+  request.mutable_modules()->Swap(selection.mutable_modules());
+  request.mutable_exclude()->Swap(selection.mutable_exclude());
+  request.set_fuse(selection.fuse());
   request.set_keep_going(arguments.Has("keep-going"));
-  GEMMD_ASSIGN_OR_RETURN(const v1::LayerSlice slice, SliceOf(arguments));
-  if (slice.has_experts()) *request.mutable_slice()->mutable_experts() = slice.experts();
-  GEMMD_RETURN_IF_ERROR(SetTensor(arguments, *request.mutable_slice()));
+  if (selection.has_slice()) request.mutable_slice()->Swap(selection.mutable_slice());
   return request;
 }
 

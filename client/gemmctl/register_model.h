@@ -11,7 +11,13 @@
 
 namespace gemmd::gemmctl {
 
-// --all, --modules, --exclude, --fuse, --tp, --keep-going.
+// --modules, --exclude, --fuse, --tp: which modules of a checkpoint. `when` comes before what each says.
+std::vector<Option> SelectionOptions(const std::string& when = "");
+
+// What they, and --experts of SliceOptions, say of the checkpoint at `path`.
+absl::StatusOr<v1::ModelModules> SelectionOf(const Arguments& arguments, const std::string& path);
+
+// --all, SelectionOptions, --keep-going.
 std::vector<Option> ModelOptions();
 
 // Without --all: InvalidArgument BAD_ARGUMENT when one of these options is given.

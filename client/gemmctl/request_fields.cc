@@ -26,7 +26,7 @@ constexpr std::pair<absl::string_view, absl::string_view> kOptions[] = {
     {"checkpoint.module", "the module"}};
 
 // The file has fields of these names, too.
-constexpr absl::string_view kOfManifest[] = {"shapes[", "layers[", "rows[", "layers and shapes"};
+constexpr absl::string_view kOfManifest[] = {"shapes[", "layers[", "rows[", "models[", "layers, shapes and models"};
 
 constexpr char kNameCharacters[] = "abcdefghijklmnopqrstuvwxyz_.";
 

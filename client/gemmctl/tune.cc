@@ -39,8 +39,9 @@ absl::StatusOr<v1::TuneRequest> MakeTuneRequest(const Arguments& arguments) {
     GEMMD_RETURN_IF_ERROR(ReadManifest(arguments.Text("manifest"), manifest));
     *request.mutable_layers() = manifest.layers();
     *request.mutable_shapes() = manifest.shapes();
+    *request.mutable_models() = manifest.models();
   }
-  AddNamedLayers(arguments, request);
+  GEMMD_RETURN_IF_ERROR(AddNamedLayers(arguments, request));
   request.set_device(arguments.Text("device"));
   request.set_all_x_types(arguments.Has("all-x-types"));
   if (arguments.Given("m")) {
@@ -252,6 +253,28 @@ absl::StatusOr<int> RunTune(const Context& context, const Arguments& arguments) 
   return action(context, arguments, admin);
 }
 
+std::vector<Option> TuneOptions() {
+  std::vector<Option> options = NamingOptions();
+  for (const Option& option : std::vector<Option>{
+           {"device", 0, "ID", "", "which GPU, as 'gemmctl devices' names it; else the best"},
+           {"m", 0, "LIST", "",
+            "numbers of tokens and ranges of them, such as 1-8,64, at most 64; else "
+            "1,8,16,32,64,128,256,512,1024,2048,4096"},
+           {"candidates", 0, "COUNT", "6", "kernels measured for each M"},
+           {"samples", 0, "COUNT", "15", "times of each; the median counts"},
+           {"time-limit", 0, "SECONDS", "", "stop after so long; what was measured stays"},
+           {"all-x-types", 0, "", "", "every type that x may have, not only bfloat16"},
+           {"list", 0, "", "", "what is known, and from where"},
+           {"export", 0, "FILE", "",
+            "write what was measured or imported here; exit 1 when that is nothing"},
+           {"force", 0, "", "", "export: replace the file when it exists"},
+           {"import", 0, "FILE", "",
+            "take what another machine with the same GPU exported; exit 1 when all of it is stale"}}) {
+    options.push_back(option);
+  }
+  return options;
+}
+
 }  // namespace
 
 Command TuneCommand() {
@@ -264,7 +287,8 @@ Command TuneCommand() {
           "daemon's\n"
           "  checkpoint roots; or one MODULE of it), the layers of a manifest, or the layers that "
           "the daemon\n"
-          "  holds now (also when nothing is given). For each M the candidates that the model "
+          "  holds now (also when nothing is given). Name the modules as the workers register them, with the\n"
+          "  options of 'gemmctl register --all'. For each M the candidates that the model "
           "thinks best are\n"
           "  compiled, self-tested and timed in turns, each time with a cold L2; the fastest is "
           "kept, with the\n"
@@ -280,24 +304,9 @@ Command TuneCommand() {
           "kernels that\n"
           "  have changed since is stale and decides nothing. 'gemmctl explain' shows what was chosen "
           "by what.",
-      .options =
-          {{"manifest", 0, "FILE", "", "layers that 'gemmctl prewarm --save' wrote"},
-           {"running", 0, "", "", "also the layers that the daemon holds now"},
-           {"device", 0, "ID", "", "which GPU, as 'gemmctl devices' names it; else the best"},
-           {"m", 0, "LIST", "", "numbers of tokens and ranges of them, such as 1-8,64, at most 64; else "
-            "1,8,16,32,64,128,256,512,1024,2048,4096"},
-           {"candidates", 0, "COUNT", "6", "kernels measured for each M"},
-           {"samples", 0, "COUNT", "15", "times of each; the median counts"},
-           {"time-limit", 0, "SECONDS", "", "stop after so long; what was measured stays"},
-           {"all-x-types", 0, "", "",
-            "every type that x may have, not only bfloat16"},
-           {"list", 0, "", "", "what is known, and from where"},
-           {"export", 0, "FILE", "", "write what was measured or imported here; exit 1 when that is nothing"},
-           {"force", 0, "", "", "export: replace the file when it exists"},
-           {"import", 0, "FILE", "",
-            "take what another machine with the same GPU exported; exit 1 when all of it is stale"}},
+      .options = TuneOptions(),
       .examples =
-          "  gemmctl tune /models/llama --time-limit 300\n"
+          "  gemmctl tune /models/llama --fuse --tp 0/4 --time-limit 300\n"
           "  gemmctl tune --running --m 1,16,64 --candidates 10\n"
           "  gemmctl tune --export h200.json",
       .most_positional = 2,

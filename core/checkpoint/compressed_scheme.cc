@@ -172,9 +172,10 @@ absl::Status RejectTransforms(const Json& config) {
   }
   GEMMD_ASSIGN_OR_RETURN(const std::string status,
                          NameField(config, {"quantization_status"}, "compressed"));
-  if (status != "compressed") {
+  // Before it had "compressed", the exporter wrote compressed weights as "frozen": their tensors tell.
+  if (status != "compressed" && status != "frozen") {
     return UnsupportedFormat(absl::StrCat("compressed-tensors quantization_status \"", status,
-                                          "\" is not read: compressed is"));
+                                          "\" is not read: compressed and frozen are"));
   }
   return absl::OkStatus();
 }

@@ -128,6 +128,14 @@ absl::Status ModuleTensors::RejectUnindexed(const CheckpointFiles& files) const 
   return absl::OkStatus();
 }
 
+std::string ModuleTensors::Layout() const {
+  std::string layout;
+  for (const auto& [key, entry] : entries_) {
+    absl::StrAppend(&layout, key, " ", entry.info.Describe(), "\n");
+  }
+  return layout;
+}
+
 const TensorInfo* ModuleTensors::Find(const std::string& key) const {
   const auto found = entries_.find(key);
   return found == entries_.end() ? nullptr : &found->second.info;

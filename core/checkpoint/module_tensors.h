@@ -49,6 +49,8 @@ class ModuleTensors {
 
   const std::string& module() const { return module_; }
   uint64_t bytes_total() const { return bytes_total_; }
+  // Key, type and shape of every tensor, one to a line; equal for modules with the same.
+  std::string Layout() const;
   // nullptr when the module has no such tensor.
   const TensorInfo* Find(const std::string& key) const;
 

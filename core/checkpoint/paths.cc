@@ -17,10 +17,11 @@ bool IsInside(const std::filesystem::path& path, const std::filesystem::path& di
 
 absl::StatusOr<std::filesystem::path> ResolveCheckpointPath(
     const std::string& path, const std::vector<std::filesystem::path>& roots) {
-  const auto not_allowed = [&path] {
+  const auto not_allowed = [&path, &roots] {
     // The same words whether the path exists or not: who may not read it learns nothing about it.
     return Error(absl::StatusCode::kPermissionDenied, "PATH_NOT_ALLOWED",
-                 absl::StrCat("\"", path, "\" is not inside a directory that the daemon may read"));
+                 absl::StrCat("\"", path, "\" is not inside one of the daemon's checkpoint_roots",
+                              roots.empty() ? ": it has none" : ""));
   };
   if (path.find('\0') != std::string::npos || !std::filesystem::path(path).is_absolute()) {
     return Error(absl::StatusCode::kPermissionDenied, "PATH_NOT_ALLOWED",

@@ -233,6 +233,31 @@ TEST(ModelOptTest, TakesTheAlgorithmOfEachLayerWithMixedPrecision) {
   EXPECT_EQ(ReasonOf(other.status()), "BAD_CHECKPOINT") << other.status();
 }
 
+// What the exporter wrote of compressed weights before it knew the word.
+TEST(CompressedTensorsTest, FrozenWeightsAreCompressedOnes) {
+  for (const char* name : {"ct_fp8_channel", "ct_int8_channel_sym", "ct_pack_w4_g128_sym"}) {
+    EditableCheckpoint checkpoint(name);
+    const std::string module = ListModules(CaseDirectory(name))->front();
+    const auto compressed = ReadLayer(CaseDirectory(name), module);
+    ASSERT_TRUE(compressed.ok()) << compressed.status();
+    checkpoint.config["quantization_config"]["quantization_status"] = "frozen";
+    const auto frozen = ReadChanged(checkpoint, module);
+    ASSERT_TRUE(frozen.ok()) << name << ": " << frozen.status();
+    EXPECT_EQ(frozen->tensor.codes, compressed->tensor.codes);
+  }
+}
+
+// The word alone proves nothing: these weights were never rounded.
+TEST(CompressedTensorsTest, FrozenWeightsOf16BitsAreRefused) {
+  EditableCheckpoint checkpoint("ct_fp8_channel");
+  const std::string module = ListModules(CaseDirectory("ct_fp8_channel"))->front();
+  checkpoint.config["quantization_config"]["quantization_status"] = "frozen";
+  RawTensor& weight = checkpoint.tensors.at(module + ".weight");
+  weight.dtype = "BF16";
+  weight.bytes += weight.bytes;
+  EXPECT_EQ(ReasonOf(ReadChanged(checkpoint, module).status()), "BAD_CHECKPOINT");
+}
+
 // bf16 factors of the golden file, as float32.
 TEST(ModelOptTest, KeepsThePreQuantScaleOfAwq) {
   const EditableCheckpoint checkpoint("modelopt_w4a16_awq");

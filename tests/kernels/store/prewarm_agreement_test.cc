@@ -2,13 +2,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "kernels/cuda/context.h"
 #include "kernels/gemm.h"
 #include "kernels/kernel_store.h"
+#include "kernels/tuning.h"
 #include "tests/kernels/fake_compiler.h"
 #include "tests/support/fake_driver.h"
 
@@ -19,6 +23,8 @@ namespace fs = std::filesystem;
 using ::testing::ContainerEq;
 using ::testing::IsEmpty;
 using ::testing::Not;
+
+using Kernels = std::set<std::string>;  // names and keys
 
 class PrewarmAgreementTest : public ::testing::Test {
  protected:
@@ -37,24 +43,29 @@ class PrewarmAgreementTest : public ::testing::Test {
                                .compile_helper = testing::FakeCompiler::Helper()});
   }
 
-  static std::multiset<std::string> NamesIn(const KernelStore& store) {
-    std::multiset<std::string> names;
-    for (const StoredKernel& kernel : *store.List({})) names.insert(kernel.kernel);
-    return names;
+  static Kernels KernelsIn(const KernelStore& store) {
+    Kernels kernels;
+    for (const StoredKernel& kernel : *store.List({})) {
+      kernels.insert(kernel.kernel + " " + kernel.key);
+    }
+    return kernels;
   }
 
-  std::multiset<std::string> Prewarmed(const PrewarmLayer& layer, const std::string& name) const {
+  Kernels Prewarmed(const PrewarmLayer& layer, const std::string& name,
+                                       const PrewarmTuning& tuning = {}) const {
     const auto store = Open(name);
-    const absl::Status status =
-        store->Prewarm({layer}, {"sm_90a"}, [](const PrewarmStep&) { return true; });
+    const absl::Status status = store->Prewarm(
+        {layer}, {"sm_90a"}, [](const PrewarmStep&) { return true; }, {}, nullptr, tuning);
     EXPECT_TRUE(status.ok()) << status;
-    return NamesIn(*store);
+    return KernelsIn(*store);
   }
 
   // By a GPU whose cache is empty. `why_not_packed` has one entry for each kind of weights that a layer of
   // this format may have.
-  std::multiset<std::string> Loaded(const PrewarmLayer& layer, const std::string& name,
-                                    const std::vector<std::string>& why_not_packed) {
+  Kernels Loaded(const PrewarmLayer& layer, const std::string& name,
+                                    const std::vector<std::string>& why_not_packed,
+                                    const std::shared_ptr<TuningStore>& tuning = nullptr,
+                                    const DeviceClass& device = {}) {
     const auto store = Open(name);
     const auto context = *cuda::PrimaryContext::Retain(driver_.table(), 0);
     const cuda::ScopedContext scope(context);
@@ -62,17 +73,20 @@ class PrewarmAgreementTest : public ::testing::Test {
                                          .architecture = "sm_90a",
                                          .cache = store->cache(),
                                          .serves_meanwhile = false,
-                                         .make_tester = nullptr});
+                                         .make_tester = nullptr,
+                                         .tuning = tuning,
+                                         .device = device});
     for (const std::string& why_not : why_not_packed) {
       const auto planned = kernels.PlanLayer(layer.spec, layer.shape, why_not,
                                              absl::InfiniteFuture(), layer.traits);
       EXPECT_TRUE(planned.ok()) << planned.status();
       (*planned)->Specialise();
       EXPECT_TRUE((*planned)->WaitUntilSettled(absl::Now() + absl::Minutes(1)));
+      if ((*planned)->plan()->packed.empty()) continue;
+      EXPECT_TRUE(kernels.LoadPackKernel(absl::InfiniteFuture()).ok());
     }
-    EXPECT_TRUE(kernels.LoadPackKernel(absl::InfiniteFuture()).ok());
     EXPECT_TRUE(kernels.LoadMoeKernels(absl::InfiniteFuture()).ok());
-    return NamesIn(*store);
+    return KernelsIn(*store);
   }
 
   testing::FakeCompiler compiler_;
@@ -108,6 +122,35 @@ TEST_F(PrewarmAgreementTest, OfALayerThatIsQuantizedInFront) {
     EXPECT_THAT(Prewarmed(layer, "prewarmed" + suffix),
                 ContainerEq(Loaded(layer, "loaded" + suffix, {""})));
   }
+}
+
+// Which kernels these are follows from what was measured on a GPU like this one.
+TEST_F(PrewarmAgreementTest, OfALayerThatWasMeasured) {
+  PrewarmLayer layer = LayerOf(IntegerFormat(4));
+  layer.shape = {1, 4096, 4096};
+  const DeviceClass h200{"NVIDIA H200", 132, 1980};
+  const DeviceClass other{"NVIDIA H100", 132, 1755};
+  const auto tuning = TuningStore::Open({.built_in = R"({"schema": 1, "entries": []})"});
+  TuningEntry entry;
+  entry.key = TuningKeyOf(h200, layer.spec, layer.shape, ElementType::kBFloat16);
+  entry.conditions.kernels = tuning->kernels_digest();
+  MeasuredPoint point{.m = 64, .ns = 1000, .model_choice_ns = 2000};
+  point.tiling =
+      TilingOf(Sm90CandidatesAt(layer.spec, layer.shape, ElementType::kBFloat16, 64).at(3));
+  entry.points = {point};
+  ASSERT_TRUE(tuning->Put(entry).ok());
+
+  const auto measured = Loaded(layer, "measured", {""}, tuning, h200);
+  const auto model = Loaded(layer, "model", {""}, tuning, other);
+  ASSERT_NE(measured, model);
+  const std::vector<PrewarmGpu> here = {{"sm_80", "NVIDIA A100", 108}, {"sm_90a", "NVIDIA H200", 132}};
+  EXPECT_THAT(Prewarmed(layer, "here", {tuning, here}), ContainerEq(measured));
+  EXPECT_THAT(Prewarmed(layer, "there", {tuning, {{"sm_90a", "NVIDIA H100", 132}}}),
+              ContainerEq(model));
+  Kernels both;
+  std::set_union(measured.begin(), measured.end(), model.begin(), model.end(),
+                 std::inserter(both, both.end()));
+  EXPECT_THAT(Prewarmed(layer, "anywhere", {tuning, {}}), ContainerEq(both));
 }
 
 // Only the weights tell whether a layer of this format is packed.

@@ -1,0 +1,107 @@
+#include "core/checkpoint/layer_kinds.h"
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "core/checkpoint/composite.h"
+#include "core/checkpoint/module_tensors.h"
+#include "core/quant/input_scale.h"
+#include "kernels/base/status.h"
+
+namespace gemmd {
+namespace {
+
+// "model.layers.17.mlp.w1" -> "model.layers.#.mlp.w1".
+std::string RoleOf(const std::string& module) {
+  return absl::StrJoin(absl::StrSplit(module, '.'), ".", [](std::string* out, absl::string_view word) {
+    const bool is_number = word.find_first_not_of("0123456789") == absl::string_view::npos;
+    absl::StrAppend(out, is_number ? "#" : word);
+  });
+}
+
+// What is known of a module without its numbers.
+struct Outline {
+  std::string kind;              // equal for modules of one kind
+  std::optional<Range> experts;  // those of the slice, of a stack that is stored one by one
+};
+
+absl::StatusOr<std::string> LayoutOf(const CheckpointFiles& files,
+                                     const std::vector<std::string>& parts) {
+  std::string layout;
+  for (const std::string& part : parts) {
+    GEMMD_ASSIGN_OR_RETURN(const ModuleTensors tensors, ModuleTensors::Open(files, part, nullptr));
+    absl::StrAppend(&layout, RoleOf(part), "\n", tensors.Layout());
+  }
+  return layout;
+}
+
+absl::StatusOr<Outline> OutlineOfParts(const CheckpointFiles& files, const PlannedModule& module,
+                                       const PartNames& parts, std::string kind) {
+  GEMMD_ASSIGN_OR_RETURN(
+      const Range range,
+      PartOf("experts", module.slice.experts, static_cast<int64_t>(parts.size())));
+  std::set<std::string> layouts;
+  for (int64_t expert = range.begin; expert < range.end; ++expert) {
+    GEMMD_ASSIGN_OR_RETURN(std::string layout, LayoutOf(files, parts[static_cast<size_t>(expert)]));
+    layouts.insert(std::move(layout));
+  }
+  absl::StrAppend(&kind, range.end - range.begin, " of ", parts.size(), "\n");
+  for (const std::string& layout : layouts) absl::StrAppend(&kind, layout);
+  Outline outline{std::move(kind), std::nullopt};
+  if (layouts.size() == 1) outline.experts = range;
+  return outline;
+}
+
+absl::StatusOr<Outline> OutlineOf(const Checkpoint& checkpoint, const PlannedModule& module) {
+  const CheckpointFiles& files = checkpoint.files();
+  std::string kind = absl::StrCat(RoleOf(module.module), "\n", module.slice.Text(), "\n");
+  const auto own = ModuleTensors::Open(files, module.module, nullptr);
+  if (own.ok()) return Outline{absl::StrCat(kind, own->Layout()), std::nullopt};
+  if (ReasonOf(own.status()) != "MODULE_NOT_FOUND") return own.status();
+  GEMMD_ASSIGN_OR_RETURN(const std::optional<PartNames> parts,
+                         FindParts(files.index(), module.module));
+  if (!parts) return own.status();
+  return OutlineOfParts(files, module, *parts, std::move(kind));
+}
+
+absl::StatusOr<LayerKind> ReadKind(const Checkpoint& checkpoint, const PlannedModule& module,
+                                   const std::optional<Range>& experts,
+                                   const ProgressFunction& go_on) {
+  SliceRequest slice = module.slice;
+  if (experts) slice.experts = {.range = {experts->begin, experts->begin + 1}};
+  GEMMD_ASSIGN_OR_RETURN(const CheckpointLayer layer,
+                         checkpoint.ReadLayer(module.module, go_on, slice));
+  LayerKind kind{0, layer.tensor.spec, layer.tensor.shape, TraitsOf(layer.tensor)};
+  if (experts) kind.shape.experts = experts->end - experts->begin;
+  return kind;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<LayerKind>> LayerKindsOf(const Checkpoint& checkpoint,
+                                                    const std::vector<PlannedModule>& modules,
+                                                    const std::function<bool()>& cancelled) {
+  const ProgressFunction go_on = [&cancelled](uint64_t, uint64_t) { return !cancelled(); };
+  std::vector<LayerKind> kinds;
+  std::map<std::string, size_t> seen;
+  for (const PlannedModule& module : modules) {
+    if (cancelled()) return absl::CancelledError("the client has gone");
+    GEMMD_ASSIGN_OR_RETURN(const Outline outline, OutlineOf(checkpoint, module));
+    const auto [place, is_new] = seen.emplace(outline.kind, kinds.size());
+    if (is_new) {
+      GEMMD_ASSIGN_OR_RETURN(LayerKind kind,
+                             ReadKind(checkpoint, module, outline.experts, go_on));
+      kinds.push_back(kind);
+    }
+    ++kinds[place->second].modules;
+  }
+  return kinds;
+}
+
+}  // namespace gemmd

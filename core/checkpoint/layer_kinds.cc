@@ -18,7 +18,7 @@ namespace gemmd {
 namespace {
 
 // "model.layers.17.mlp.w1" -> "model.layers.#.mlp.w1".
-std::string RoleOf(const std::string& module) {
+std::string SharedRole(const std::string& module) {
   return absl::StrJoin(absl::StrSplit(module, '.'), ".", [](std::string* out, absl::string_view word) {
     const bool is_number = word.find_first_not_of("0123456789") == absl::string_view::npos;
     absl::StrAppend(out, is_number ? "#" : word);
@@ -36,7 +36,7 @@ absl::StatusOr<std::string> LayoutOf(const CheckpointFiles& files,
   std::string layout;
   for (const std::string& part : parts) {
     GEMMD_ASSIGN_OR_RETURN(const ModuleTensors tensors, ModuleTensors::Open(files, part, nullptr));
-    absl::StrAppend(&layout, RoleOf(part), "\n", tensors.Layout());
+    absl::StrAppend(&layout, SharedRole(part), "\n", tensors.Layout());
   }
   return layout;
 }
@@ -60,7 +60,7 @@ absl::StatusOr<Outline> OutlineOfParts(const CheckpointFiles& files, const Plann
 
 absl::StatusOr<Outline> OutlineOf(const Checkpoint& checkpoint, const PlannedModule& module) {
   const CheckpointFiles& files = checkpoint.files();
-  std::string kind = absl::StrCat(RoleOf(module.module), "\n", module.slice.Text(), "\n");
+  std::string kind = absl::StrCat(SharedRole(module.module), "\n", module.slice.Text(), "\n");
   const auto own = ModuleTensors::Open(files, module.module, nullptr);
   if (own.ok()) return Outline{absl::StrCat(kind, own->Layout()), std::nullopt};
   if (ReasonOf(own.status()) != "MODULE_NOT_FOUND") return own.status();

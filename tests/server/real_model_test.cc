@@ -13,10 +13,10 @@
 namespace gemmd {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
-constexpr char kOne[] = "\x80\x3f";       // bfloat16
+constexpr char kOneBytes[] = "\x80\x3f";       // bfloat16
 constexpr char kSmall[] = "\x0a\xd7\x23\x3c";  // float32
 
 // DeepSeek-V3: 61 layers, the first 3 dense, then 256 experts each. Only the first layer of each kind has scales.
@@ -89,7 +89,7 @@ SparseModel Llama8bFp8() {
       const std::string module = absl::StrCat("model.layers.", layer, ".", name);
       model.Add(module + ".weight", "F8_E4M3", {n, k});
       model.Add(module + ".weight_scale", "BF16", {n, 1},
-                layer == 0 ? std::string(kOne, 2) : "");
+                layer == 0 ? std::string(kOneBytes, 2) : "");
     }
   }
   model.Add("lm_head.weight", "BF16", {128256, 4096});

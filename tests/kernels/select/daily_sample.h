@@ -1,5 +1,6 @@
-// What    Which of many kernels a test compiles: others every day, so that in time all are seen. All with
-//         GEMMD_TEST_FULL=1. GEMMD_TEST_DAY=N repeats the sample of a day; the test prints N.
+// What    Which of many kernels a test compiles: those of GEMMD_TEST_DAY, which is 0 unless given, so that a tree that
+//         passes goes on passing. Each day has others, so that in time all are seen: `deploy/check --full` gives
+//         the day that it is. All with GEMMD_TEST_FULL=1.
 // Threads One thread.
 #ifndef GEMMD_TESTS_KERNELS_SELECT_DAILY_SAMPLE_H_
 #define GEMMD_TESTS_KERNELS_SELECT_DAILY_SAMPLE_H_
@@ -8,17 +9,13 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "absl/time/clock.h"
-
 namespace gemmd::testing {
 
 class DailySample {
  public:
   DailySample() {
     const char* given = std::getenv("GEMMD_TEST_DAY");
-    const absl::Duration since_1970 = absl::Now() - absl::UnixEpoch();
-    day_ = given != nullptr ? std::strtoull(given, nullptr, 10)
-                            : static_cast<size_t>(since_1970 / absl::Hours(24));
+    if (given != nullptr) day_ = std::strtoull(given, nullptr, 10);
     if (!all_) std::printf("sample of GEMMD_TEST_DAY=%zu\n", day_);
   }
 

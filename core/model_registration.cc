@@ -2,17 +2,19 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/checkpoint/errors.h"
 #include "core/node.h"
 #include "kernels/base/status.h"
 
 namespace gemmd {
 namespace {
 
-constexpr size_t kMostNamed = 8;        // failures in one message
+constexpr size_t kMostNamed = 8;        // faults in one message
 constexpr size_t kMostNameBytes = 256;  // of a layer, as RegisterLayer has it
 
 std::set<uint64_t> HeldBy(const Node& node, const Session& session) {
@@ -152,19 +154,37 @@ void ModelRegistration::OnDone(size_t index, absl::StatusOr<LayerInfo> layer) {
   Pump();
 }
 
+// One fault of a config fails every module that it concerns.
+std::vector<ModelRegistration::Fault> ModelRegistration::FaultsOf(
+    const std::vector<Failure>& failures) {
+  std::vector<Fault> faults;
+  std::map<std::string, size_t> known;  // by what is wrong
+  for (const Failure& failure : failures) {
+    const auto [at, is_new] =
+        known.emplace(WithoutModule(failure.status.message()), faults.size());
+    if (is_new) faults.push_back({&failure, 0});
+    ++faults[at->second].modules;
+  }
+  return faults;
+}
+
 absl::Status ModelRegistration::Failed() const {
   const Failure& first = failures_.front();
   std::string message =
       absl::StrCat(failures_.size(), " of ", plan_.size(), " modules cannot be registered");
   const size_t untried = plan_.size() - static_cast<size_t>(modules_done_);
   if (untried > 0) absl::StrAppend(&message, ", ", untried, " were not tried");
-  for (size_t i = 0; i < failures_.size(); ++i) {
+  const std::vector<Fault> faults = FaultsOf(failures_);
+  for (size_t i = 0; i < faults.size(); ++i) {
     if (i == kMostNamed) {
-      absl::StrAppend(&message, "; and ", failures_.size() - i, " more");
+      absl::StrAppend(&message, "; and ", faults.size() - i, " more");
       break;
     }
-    absl::StrAppend(&message, i == 0 ? ": " : "; ", failures_[i].module, ": ",
-                    failures_[i].status.message());
+    absl::StrAppend(&message, i == 0 ? ": " : "; ", faults[i].first->module, ": ",
+                    faults[i].first->status.message());
+    if (faults[i].modules > 1) {
+      absl::StrAppend(&message, " (and so for ", faults[i].modules - 1, " more of the modules)");
+    }
   }
   return Error(first.status.code(), ReasonOf(first.status), message);
 }

@@ -2,7 +2,7 @@
 // States  PLANNED -> LOADING -> DONE. A failure stops it, unless the request keeps going; then the modules
 //         under way are waited for, and the layers that it registered are released again. Layers that the
 //         session held before stay.
-// Errors  Of the first module that failed, with the names and messages of all; Cancelled when `progress` asks
+// Errors  Of the first module that failed, with names and messages of all, a fault of the config once; Cancelled when `progress` asks
 //         for it. The end of the session, a drain and a quota stop it also when it keeps going.
 // Threads Driven by the answers of Node::RegisterLayer; calls of `progress` are serialised.
 #ifndef GEMMD_CORE_MODEL_REGISTRATION_H_
@@ -74,6 +74,10 @@ class ModelRegistration : public std::enable_shared_from_this<ModelRegistration>
     std::string module;
     absl::Status status;
   };
+  struct Fault {
+    const Failure* first;
+    size_t modules;  // that it is told of
+  };
 
   void Pump();
   std::optional<size_t> ClaimNext();
@@ -84,6 +88,7 @@ class ModelRegistration : public std::enable_shared_from_this<ModelRegistration>
   ModelProgress About(size_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FinishIfDone();
   void Release(const std::set<uint64_t>& layers);
+  static std::vector<Fault> FaultsOf(const std::vector<Failure>& failures);
   absl::Status Failed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Node& node_;

@@ -45,11 +45,10 @@ Command InspectCommand() {
           "  ones take every type. A problem is named with file, module, tensor, expected and "
           "got,\n"
           "  and gives exit code 1; so does a checkpoint without a module, with experts missing "
-          "that\n"
-          "  config.json counts, or with a layer that lacks one of q, k, v or of gate and up "
-          "where\n"
-          "  others have it ('register --fuse' refuses these). Other projections and whole layers\n"
-          "  that are missing are not noticed. Modules whose names differ in numbers only share a line.\n"
+          "or\n"
+          "  layers missing that config.json counts, or with a layer that lacks one of q, k, v, of\n"
+          "  gate and up, or o_proj or down_proj where others have it ('register --fuse' refuses\n"
+          "  these). Modules whose names differ in numbers only share a line.\n"
           "  Progress goes to stderr.",
       .options = {{"all", 0, "", "", "a line for every module"}},
       .examples =

@@ -1,15 +1,18 @@
 #include "client/gemmctl/inspect_checkpoint.h"
 
-#include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/checkpoint_files.h"
+#include "core/checkpoint/composite.h"
+#include "core/checkpoint/errors.h"
 #include "core/checkpoint/model_plan.h"
 #include "core/quant/not_finite.h"
 #include "kernels/base/status.h"
@@ -38,8 +41,7 @@ Problem ProblemOf(const absl::Status& status, const std::string& module) {
       .module = module, .reason = ReasonOf(status), .message = std::string(status.message())};
   if (problem.reason.empty()) problem.reason = absl::StatusCodeToString(status.code());
   const std::string first = problem.message.substr(0, problem.message.find(": "));
-  std::string file =
-      std::filesystem::path(first).filename().string();  // configs come with their path
+  std::string file = std::filesystem::path(first).filename().string();
   file = file.substr(0, file.find(' '));                 // "config.json and hf_quant_config.json"
   if (file.find('.') != std::string::npos) problem.file = file;
   problem.tensor = Between(problem.message, ": tensor ", ": ");
@@ -89,7 +91,7 @@ BrokenShards InspectFiles(const CheckpointFiles& files, CheckpointReport& report
           {.file = shard,
            .tensor = name,
            .reason = "BAD_CHECKPOINT",
-           .message = absl::StrCat(shard, ": tensor ", name,
+           .message = absl::StrCat((*file)->name(), ": tensor ", name,
                                    ": expected by the index, the file holds no such tensor")});
       continue;
     }
@@ -126,15 +128,43 @@ absl::StatusOr<ModuleReport> InspectModule(const Checkpoint& checkpoint,
   return report;
 }
 
+// Faults of a config are one problem each, however many modules they concern.
+class ConfigFaults {
+ public:
+  // Whether `status` is about a config, and told of another module already.
+  bool Repeats(const CheckpointFiles& files, const absl::Status& status, size_t problem) {
+    const absl::string_view message = status.message();
+    if (!absl::StartsWith(message, absl::StrCat(files.config_file(), ": module "))) return false;
+    const auto [fault, is_new] = faults_.emplace(WithoutModule(message), Fault{problem, 0});
+    if (!is_new) ++fault->second.more_modules;
+    return !is_new;
+  }
+
+  void TellModules(std::vector<Problem>& problems) const {
+    for (const auto& [text, fault] : faults_) {
+      if (fault.more_modules == 0) continue;
+      absl::StrAppend(&problems[fault.problem].message, "; and so for ", fault.more_modules,
+                      fault.more_modules == 1 ? " more module" : " more modules");
+    }
+  }
+
+ private:
+  struct Fault {
+    size_t problem;
+    uint64_t more_modules;
+  };
+  std::map<std::string, Fault> faults_;  // by what is wrong
+};
+
 void InspectModules(const Checkpoint& checkpoint, const InspectProgress& progress,
                     BrokenShards& broken, CheckpointReport& report) {
-  const absl::StatusOr<std::vector<std::string>> modules = checkpoint.ListModules();
+  const absl::StatusOr<std::vector<std::string>> modules = ListCandidates(checkpoint);
   if (!modules.ok()) {
-    if (ShardOf(modules.status(), broken) == nullptr)
-      report.problems.push_back(ProblemOf(modules.status(), ""));
+    report.problems.push_back(ProblemOf(modules.status(), ""));
     return;
   }
   report.quantized_modules = modules->size();
+  ConfigFaults faults;
   for (const std::string& module : *modules) {
     if (progress) progress(report.modules.size(), modules->size(), module);
     absl::StatusOr<ModuleReport> read = InspectModule(checkpoint, module);
@@ -142,24 +172,51 @@ void InspectModules(const Checkpoint& checkpoint, const InspectProgress& progres
       report.modules.push_back(*std::move(read));
     } else if (BrokenShard* const shard = ShardOf(read.status(), broken)) {
       if (shard->modules++ == 0) shard->first_module = module;
-    } else {
+    } else if (!faults.Repeats(checkpoint.files(), read.status(), report.problems.size())) {
       report.problems.push_back(ProblemOf(read.status(), module));
     }
   }
+  faults.TellModules(report.problems);
 }
 
-// What no module shows by itself: experts and parts that are missing, or that there is no module.
-void InspectModel(const Checkpoint& checkpoint, BrokenShards& broken, CheckpointReport& report) {
-  absl::StatusOr<ModelPlan> plan = PlanModel(checkpoint, {.fuse = true});
-  if (plan.ok()) {
-    report.notes = std::move(plan->notes);
-    return;
+// Of a module that is joined of others: whether they fit, by what their own reports say.
+absl::Status CheckJoined(const CheckpointFiles& files, const std::string& module,
+                         const LayerFacts& facts) {
+  if (facts.count(module) > 0) return absl::OkStatus();
+  GEMMD_ASSIGN_OR_RETURN(const std::optional<PartNames> parts, FindParts(files.index(), module));
+  return parts ? CheckParts(module, *parts, facts) : absl::OkStatus();
+}
+
+LayerFacts FactsOf(const CheckpointReport& report) {
+  LayerFacts facts;
+  for (const ModuleReport& module : report.modules) facts.emplace(module.module, module.facts);
+  return facts;
+}
+
+// What is wrong with the model as a whole.
+std::vector<absl::Status> ModelProblems(const Checkpoint& checkpoint, CheckpointReport& report) {
+  absl::StatusOr<ModelPlan> plan = PlanDamagedModel(checkpoint, {.fuse = true});
+  if (!plan.ok()) return {plan.status()};
+  report.notes = std::move(plan->notes);
+  std::vector<absl::Status> problems = std::move(plan->problems);
+  const LayerFacts facts = FactsOf(report);
+  for (const PlannedModule& planned : plan->modules) {
+    problems.push_back(CheckJoined(checkpoint.files(), planned.module, facts));
   }
-  const std::string message(plan.status().message());
-  const bool told = std::any_of(report.problems.begin(), report.problems.end(),
-                                [&](const Problem& problem) { return problem.message == message; });
-  if (told || ShardOf(plan.status(), broken) != nullptr) return;
-  report.problems.push_back(ProblemOf(plan.status(), Between(": " + message, ": module ", ": ")));
+  return problems;
+}
+
+// What no module shows by itself: experts, parts and layers that are missing, parts that do not fit, or that there is
+// no module.
+void InspectModel(const Checkpoint& checkpoint, BrokenShards& broken, CheckpointReport& report) {
+  std::set<std::string> told;
+  for (const Problem& problem : report.problems) told.insert(problem.message);
+  for (const absl::Status& status : ModelProblems(checkpoint, report)) {
+    if (status.ok() || ShardOf(status, broken) != nullptr) continue;
+    const std::string message(status.message());
+    if (!told.insert(message).second) continue;
+    report.problems.push_back(ProblemOf(status, Between(": " + message, ": module ", ": ")));
+  }
 }
 
 void TellModulesOf(const BrokenShards& broken, CheckpointReport& report) {

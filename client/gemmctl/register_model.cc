@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -16,6 +18,7 @@
 #include "client/gemmctl/slice_options.h"
 #include "client/gemmctl/table.h"
 #include "client/layer_slice.h"
+#include "core/checkpoint/errors.h"
 #include "kernels/base/status.h"
 
 namespace gemmd::gemmctl {
@@ -53,6 +56,32 @@ std::string ProgressText(const v1::RegisterModelProgress& progress) {
                       "  ", progress.module().module());
 }
 
+// A line for each fault: one of the config fails every module that it concerns.
+std::string FailuresText(const client::Model& model) {
+  struct Fault {
+    std::string module;  // the first
+    size_t more = 0;
+    std::string reason;
+    std::string message;
+  };
+  std::vector<Fault> faults;
+  std::map<std::string, size_t> known;  // by what is wrong
+  for (const auto& [module, failure] : model.failures) {
+    const auto [at, is_new] = known.emplace(WithoutModule(failure.message()), faults.size());
+    if (is_new) {
+      faults.push_back({module, 0, failure.reason(), failure.message()});
+    } else {
+      ++faults[at->second].more;
+    }
+  }
+  Table table({"MODULE", "REASON", "MESSAGE"});
+  for (const Fault& fault : faults) {
+    table.Add({fault.more == 0 ? fault.module : absl::StrCat(fault.module, " and ", fault.more, " more"),
+               fault.reason, fault.message});
+  }
+  return table.Text();
+}
+
 std::string ModelText(const client::Model& model) {
   Table layers({"MODULE", "E x N x K", "WEIGHT", "FORMAT", "ON DEVICE", "HELD BY"});
   uint64_t bytes = 0;
@@ -66,13 +95,9 @@ std::string ModelText(const client::Model& model) {
   std::string text = absl::StrCat(layers.Text(), "\n", model.layers.size(), " layers, ",
                                   BytesText(bytes), " on the device\n");
   if (model.failures.empty()) return text;
-  Table failures({"MODULE", "REASON", "MESSAGE"});
-  for (const auto& [module, failure] : model.failures) {
-    failures.Add({module, failure.reason(), failure.message()});
-  }
   return absl::StrCat(text, "\n", model.failures.size(), " of ",
                       model.layers.size() + model.failures.size(), " modules were not registered:\n",
-                      failures.Text());
+                      FailuresText(model));
 }
 
 void WarnOfWeights(const Context& context, const client::Model& model) {

@@ -56,6 +56,12 @@ absl::StatusOr<const Json*> ExtraConfig(const Json& config, const std::string& m
   return nullptr;
 }
 
+absl::StatusOr<int64_t> BitsField(const Json& config, const char* name, int64_t fallback) {
+  GEMMD_ASSIGN_OR_RETURN(const int64_t bits, IntegerField(config, {name}, fallback));
+  if (bits >= 1 && bits <= 64) return bits;
+  return WrongField(name, "1 to 64 bits", bits);
+}
+
 // The config as it holds for `module`; nullopt when that leaves it unquantized.
 absl::StatusOr<std::optional<Json>> ConfigOf(const Json& config, const std::string& module) {
   GEMMD_ASSIGN_OR_RETURN(const Json* const extra, ExtraConfig(config, module));
@@ -73,14 +79,14 @@ absl::StatusOr<std::optional<Json>> ConfigOf(const Json& config, const std::stri
       if (!value.is_null()) own[name] = value;
     }
   }
-  GEMMD_ASSIGN_OR_RETURN(const int64_t bits, IntegerField(own, {"bits"}, kUnquantizedBits));
+  GEMMD_ASSIGN_OR_RETURN(const int64_t bits, BitsField(own, "bits", kUnquantizedBits));
   if (bits >= kUnquantizedBits) return std::nullopt;
   return own;
 }
 
 absl::Status RequireInteger(const Json& config, const std::string& packing) {
   GEMMD_ASSIGN_OR_RETURN(const std::string type, NameField(config, {"data_type"}, "int"));
-  GEMMD_ASSIGN_OR_RETURN(const int64_t act_bits, IntegerField(config, {"act_bits"}, 16));
+  GEMMD_ASSIGN_OR_RETURN(const int64_t act_bits, BitsField(config, "act_bits", 16));
   if ((type == "int" || type == "int_sym" || type == "int_asym") && act_bits >= 16) {
     return absl::OkStatus();
   }
@@ -117,7 +123,7 @@ absl::StatusOr<StandardTensor> ReadAsAwq(const Json& config, const std::string& 
 absl::StatusOr<StandardTensor> ReadAsCompressedTensors(const Json& config, ModuleTensors& tensors) {
   GEMMD_ASSIGN_OR_RETURN(const std::string type, NameField(config, {"data_type"}, ""));
   GEMMD_ASSIGN_OR_RETURN(const int64_t bits, IntegerField(config, {"bits"}, 0));
-  GEMMD_ASSIGN_OR_RETURN(const int64_t act_bits, IntegerField(config, {"act_bits"}, 16));
+  GEMMD_ASSIGN_OR_RETURN(const int64_t act_bits, BitsField(config, "act_bits", 16));
   const bool is_mx = type == "mx_fp" || type == "mx_fp_rceil";
   const bool is_nv = type == "nv_fp" || type == "nv_fp4_with_static_gs";
   if (!(is_mx && (bits == 4 || bits == 8)) && !(is_nv && bits == 4)) {

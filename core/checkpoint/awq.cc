@@ -32,7 +32,7 @@ absl::StatusOr<AwqScheme> ParseScheme(const Json& config) {
   AwqScheme scheme;
   GEMMD_ASSIGN_OR_RETURN(const int64_t bits, IntegerField(config, {"bits", "w_bit"}, kBits));
   GEMMD_ASSIGN_OR_RETURN(const int64_t group_size,
-                         IntegerField(config, {"group_size", "q_group_size"}, 128));
+                         GroupSizeField(config, {"group_size", "q_group_size"}, 128));
   GEMMD_ASSIGN_OR_RETURN(const std::string version,
                          NameField(config, {"version", "format"}, "gemm"));
   GEMMD_ASSIGN_OR_RETURN(scheme.zero_point, BoolField(config, {"zero_point"}, true));
@@ -40,10 +40,6 @@ absl::StatusOr<AwqScheme> ParseScheme(const Json& config) {
   if (bits != kBits || (version != "gemm" && !scheme.gemv)) {
     return UnsupportedFormat(absl::StrCat("AWQ version \"", version, "\" with bits ", bits,
                                           " is not read: gemm and gemv with 4 bits are"));
-  }
-  if (group_size < -1 || group_size == 0) {
-    return BadCheckpoint(
-        absl::StrCat("group_size ", group_size, ", expected -1 or a positive number"));
   }
   scheme.group_size = std::max<int64_t>(group_size, 0);
   return scheme;

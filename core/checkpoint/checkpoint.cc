@@ -1,6 +1,7 @@
 #include "core/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -11,7 +12,7 @@
 #include "core/checkpoint/composite.h"
 #include "core/checkpoint/errors.h"
 #include "core/checkpoint/model_facts.h"
-#include "core/checkpoint/model_parts.h"
+#include "core/checkpoint/module_names.h"
 #include "core/checkpoint/module_tensors.h"
 #include "core/checkpoint/reader.h"
 #include "core/checkpoint/reader_parts.h"
@@ -121,11 +122,6 @@ class PartProgress {
   uint64_t total_ = 0;
 };
 
-absl::Status CannotCombine(const std::string& module, const absl::Status& status) {
-  return UnsupportedFormat(
-      absl::StrCat("module ", module, ": its parts cannot be one layer: ", status.message()));
-}
-
 // Of a layer's experts one by one: the row slice of one of its parts, and what is cut after the parts
 // are joined.
 struct PartSlices {
@@ -164,6 +160,7 @@ absl::StatusOr<CheckpointLayer> ReadRows(const CheckpointFiles& files,
   CheckpointLayer layer;
   std::vector<StandardTensor> tensors;
   PartSlices slices = SplitSlice(slice);
+  int64_t k = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     GEMMD_ASSIGN_OR_RETURN(CheckpointLayer read, ReadModule(files, reader, parts[i]));
     progress.Finish(parts[i]);
@@ -172,6 +169,9 @@ absl::StatusOr<CheckpointLayer> ReadRows(const CheckpointFiles& files,
           absl::StrCat("module ", module, ": its parts are ", layer.format, " and ", read.format));
     }
     layer.format = read.format;
+    if (i == 0) k = read.tensor.shape.k;
+    GEMMD_RETURN_IF_ERROR(CheckSameK(module, parts[0].module(), k, parts[i].module(),
+                                     read.tensor.shape.k));
     GEMMD_ASSIGN_OR_RETURN(const RowPart rows, PartOfRequest(slice, parts[i].module(), i,
                                                              parts.size(), read.tensor.shape.n));
     if (slice.rows.size > 1) slices.part.row_parts = {rows};
@@ -179,7 +179,7 @@ absl::StatusOr<CheckpointLayer> ReadRows(const CheckpointFiles& files,
     tensors.push_back(std::move(read.tensor));
   }
   auto combined = ConcatenateRows(std::move(tensors));
-  if (!combined.ok()) return CannotCombine(module, combined.status());
+  if (!combined.ok()) return CannotJoin(module, combined.status());
   layer.tensor = *std::move(combined);
   GEMMD_RETURN_IF_ERROR(CutOut(slices.joined, layer.tensor));
   return layer;
@@ -214,9 +214,12 @@ absl::StatusOr<CheckpointLayer> ReadComposite(const CheckpointFiles& files,
     }
     layer.format = read.format;
     tensors.push_back(std::move(read.tensor));
+    GEMMD_RETURN_IF_ERROR(CheckSameSize(module, tensors[0].shape,
+                                        range.begin + static_cast<int64_t>(tensors.size()) - 1,
+                                        tensors.back().shape));
   }
   auto combined = StackExperts(std::move(tensors));
-  if (!combined.ok()) return CannotCombine(module, combined.status());
+  if (!combined.ok()) return CannotJoin(module, combined.status());
   layer.tensor = *std::move(combined);
   const absl::Status valid = Validate(layer.tensor);
   if (!valid.ok()) return BadCheckpoint(absl::StrCat("module ", module, ": ", valid.message()));
@@ -245,17 +248,33 @@ absl::StatusOr<CheckpointLayer> ReadSlice(const CheckpointFiles& files,
   return layer;
 }
 
-// Names of the linears of a checkpoint that is not quantized.
-absl::StatusOr<std::vector<std::string>> ListLinears(const CheckpointFiles& files) {
-  std::vector<std::string> modules;
+// Names of the linears of a checkpoint that is not quantized. What lies in a file that cannot be read counts, so that
+// it fails and does not go missing, unless modules of its role elsewhere, or its name, show that it is none.
+std::vector<std::string> ListLinears(const CheckpointFiles& files) {
+  const auto shards = files.Shards();
+  std::set<std::string> linears;
+  std::map<std::string, bool> is_linear;  // by role
+  std::vector<std::string> unknown;
   for (const auto& [name, shard] : files.index()) {
-    absl::string_view module = name;
-    if (!absl::ConsumeSuffix(&module, ".weight")) continue;
-    GEMMD_ASSIGN_OR_RETURN(const SafetensorsFile* const file, files.Shard(shard));
-    const TensorInfo* info = file->Find(name);
-    if (info != nullptr && info->shape.size() == 2) modules.emplace_back(module);
+    absl::string_view stem = name;
+    if (!absl::ConsumeSuffix(&stem, ".weight")) continue;
+    const std::string module(stem);
+    const SafetensorsFile* const file = shards.at(shard);
+    if (file == nullptr) {
+      unknown.push_back(module);
+      continue;
+    }
+    const TensorInfo* const info = file->Find(name);
+    const bool linear = info != nullptr && info->shape.size() == 2;
+    if (linear) linears.insert(module);
+    is_linear[RoleOf(module)] = linear;
   }
-  return modules;
+  for (const std::string& module : unknown) {
+    const auto role = is_linear.find(RoleOf(module));
+    const bool is_norm = absl::StrContains(module, "norm");
+    if (role == is_linear.end() ? !is_norm : role->second) linears.insert(module);
+  }
+  return std::vector<std::string>(linears.begin(), linears.end());
 }
 
 }  // namespace

@@ -50,7 +50,8 @@ class Checkpoint {
   Checkpoint(const Checkpoint&) = delete;
   Checkpoint& operator=(const Checkpoint&) = delete;
 
-  // Names of the quantized modules, sorted; of all linears where none is quantized.
+  // Names of the quantized modules, sorted; of all linears where none is quantized. Modules in files that cannot be
+  // read are among them: reading these tells why.
   absl::StatusOr<std::vector<std::string>> ListModules() const;
 
   // Reads `module`, put together from its parts where it has no tensors itself (composite.h); an

@@ -86,10 +86,19 @@ absl::StatusOr<const SafetensorsFile*> CheckpointFiles::Shard(const std::string&
   if (shard.file != nullptr) return shard.file.get();
   GEMMD_ASSIGN_OR_RETURN(const bool exists, Exists(name));
   if (!exists)
-    return BadCheckpoint(absl::StrCat(name, ": expected by the index, there is no such file"));
+    return BadCheckpoint(absl::StrCat(PathOf(name), ": expected by the index, there is no such file"));
   GEMMD_ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(name));
-  GEMMD_ASSIGN_OR_RETURN(shard.file, SafetensorsFile::Open(path, name));
+  GEMMD_ASSIGN_OR_RETURN(shard.file, SafetensorsFile::Open(path, PathOf(name)));
   return shard.file.get();
+}
+
+std::map<std::string, const SafetensorsFile*> CheckpointFiles::Shards() const {
+  std::map<std::string, const SafetensorsFile*> shards;
+  for (const auto& [name, slot] : shards_) {
+    const auto file = Shard(name);
+    shards.emplace(name, file.ok() ? *file : nullptr);
+  }
+  return shards;
 }
 
 absl::Status CheckpointFiles::ReadConfig() {
@@ -205,7 +214,7 @@ absl::StatusOr<std::filesystem::path> CheckpointFiles::Resolve(const std::string
     if (IsInside(path, root)) return path;
   }
   return Error(absl::StatusCode::kPermissionDenied, "PATH_NOT_ALLOWED",
-               absl::StrCat(name, " is a link to a file outside the directories that may be read"));
+               absl::StrCat(PathOf(name), " is a link to a file outside the directories that may be read"));
 }
 
 }  // namespace gemmd

@@ -32,10 +32,14 @@ class CheckpointFiles {
   // The file, or the two files, that it comes from, with their path; config.json where there is none.
   const std::string& config_file() const { return config_file_; }
   const ModelFacts& model_facts() const { return model_facts_; }
+  // The file `name` of the directory with its path, for messages.
+  std::string PathOf(const std::string& name) const { return (directory_ / name).string(); }
   // Tensor name -> file name, for every tensor of the checkpoint.
   const std::map<std::string, std::string>& index() const { return index_; }
   // The shard `name` of the index, with its header. An error is not remembered.
   absl::StatusOr<const SafetensorsFile*> Shard(const std::string& name) const;
+  // Every shard of the index by its name; nullptr for one that Shard gives an error for.
+  std::map<std::string, const SafetensorsFile*> Shards() const;
 
  private:
   struct LazyShard {
@@ -49,7 +53,6 @@ class CheckpointFiles {
   absl::Status ReadConfig();
   absl::Status ReadSeparateConfig();
   absl::Status ReadModelOptConfig(const Json& config);
-  std::string PathOf(const std::string& name) const { return (directory_ / name).string(); }
   absl::Status ReadIndex();
   absl::StatusOr<bool> Exists(const std::string& name) const;
   absl::StatusOr<std::filesystem::path> Resolve(const std::string& name) const;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "core/checkpoint/errors.h"
+#include "core/quant/combine.h"
 
 namespace gemmd {
 namespace {
@@ -100,7 +101,63 @@ std::set<int64_t> ExpertsBelow(const Index& index, const std::string& prefix) {
   return experts;
 }
 
+// The layers `names`; empty where the facts about one are not known.
+std::vector<StandardTensor> FactsOf(const Names& names, const LayerFacts& facts) {
+  std::vector<StandardTensor> found;
+  for (const std::string& name : names) {
+    const auto layer = facts.find(name);
+    if (layer == facts.end()) return {};
+    found.push_back(layer->second);
+  }
+  return found;
+}
+
+absl::Status CheckRows(const std::string& module, const Names& names,
+                       const std::vector<StandardTensor>& rows) {
+  for (size_t i = 1; i < rows.size(); ++i) {
+    GEMMD_RETURN_IF_ERROR(CheckSameK(module, names[0], rows[0].shape.k, names[i], rows[i].shape.k));
+  }
+  const absl::Status alike = CheckAlike(rows);
+  return alike.ok() ? alike : CannotJoin(module, alike);
+}
+
 }  // namespace
+
+absl::Status CheckSameK(const std::string& module, const std::string& first, int64_t k,
+                        const std::string& part, int64_t got) {
+  if (got == k) return absl::OkStatus();
+  return BadCheckpoint(absl::StrCat("module ", module, ": its part ", part, ": expected K ", k,
+                                    " as ", first, " has, got ", got));
+}
+
+absl::Status CheckSameSize(const std::string& module, const LayerShape& first, int64_t expert,
+                           const LayerShape& got) {
+  if (got.n == first.n && got.k == first.k) return absl::OkStatus();
+  return BadCheckpoint(absl::StrCat("module ", module, ": its expert ", expert, ": expected N x K ",
+                                    first.n, " x ", first.k, " as its first expert has, got ",
+                                    got.n, " x ", got.k));
+}
+
+absl::Status CannotJoin(const std::string& module, const absl::Status& status) {
+  return UnsupportedFormat(
+      absl::StrCat("module ", module, ": its parts cannot be one layer: ", status.message()));
+}
+
+absl::Status CheckParts(const std::string& module, const PartNames& parts,
+                        const LayerFacts& facts) {
+  std::vector<StandardTensor> experts;
+  for (const Names& names : parts) {
+    std::vector<StandardTensor> rows = FactsOf(names, facts);
+    if (rows.empty()) return absl::OkStatus();
+    GEMMD_RETURN_IF_ERROR(CheckRows(module, names, rows));
+    experts.push_back(rows[0]);
+    for (size_t i = 1; i < rows.size(); ++i) experts.back().shape.n += rows[i].shape.n;
+    GEMMD_RETURN_IF_ERROR(CheckSameSize(
+        module, experts[0].shape, static_cast<int64_t>(experts.size()) - 1, experts.back().shape));
+  }
+  const absl::Status alike = CheckAlike(experts);
+  return alike.ok() ? alike : CannotJoin(module, alike);
+}
 
 absl::StatusOr<std::optional<PartNames>> FindParts(const Index& index, const std::string& module) {
   const auto [prefix, name] = Split(module);

@@ -1,7 +1,8 @@
 // What    Modules that a checkpoint holds in parts: fused projections (qkv_proj is q_proj, k_proj
 //         and v_proj) and stacks of experts that are stored one by one (experts.gate_up_proj is
 //         experts.0.gate_proj and experts.0.up_proj, or w1 and w3, and so on).
-// Errors  InvalidArgument BAD_CHECKPOINT when some parts are there and others are missing.
+// Errors  InvalidArgument BAD_CHECKPOINT when some parts are there and others are missing, or of another size;
+//         Unimplemented UNSUPPORTED_FORMAT for parts that no layer can hold together.
 // Threads Pure functions.
 #ifndef GEMMD_CORE_CHECKPOINT_COMPOSITE_H_
 #define GEMMD_CORE_CHECKPOINT_COMPOSITE_H_
@@ -11,8 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/quant/rank_slice.h"
+#include "core/quant/standard_tensor.h"
 
 namespace gemmd {
 
@@ -23,6 +26,22 @@ using PartNames = std::vector<std::vector<std::string>>;
 // nullopt: nothing in the checkpoint can be its parts.
 absl::StatusOr<std::optional<PartNames>> FindParts(const std::map<std::string, std::string>& index,
                                                    const std::string& module);
+
+// What layers are but for their bytes, by module.
+using LayerFacts = std::map<std::string, StandardTensor>;
+
+// What is wrong with a part of `module` whose K is not that of the first: all of them see the same x.
+absl::Status CheckSameK(const std::string& module, const std::string& first, int64_t k,
+                        const std::string& part, int64_t got);
+// What is wrong with expert number `expert` of `module` whose size is not that of the first.
+absl::Status CheckSameSize(const std::string& module, const LayerShape& first, int64_t expert,
+                           const LayerShape& got);
+// UNSUPPORTED_FORMAT: `status` (PARTS_DIFFER) says why the parts of `module` cannot be one layer.
+absl::Status CannotJoin(const std::string& module, const absl::Status& status);
+
+// What Checkpoint::ReadLayer would say of `module`, as far as the facts about its parts tell. OK where those of a
+// part are not among `facts`.
+absl::Status CheckParts(const std::string& module, const PartNames& parts, const LayerFacts& facts);
 
 // The rows that a fused module of `n` rows with tensors of its own has of each part, for a slice by rank:
 // half each of gate and up. Empty: the module is not fused. InvalidArgument MISSING_FIELD where the name

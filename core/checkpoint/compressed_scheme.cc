@@ -69,9 +69,9 @@ absl::Status ParseWeights(const Json& weights, CompressedScheme& scheme) {
   }
   if (scheme.strategy == "block") GEMMD_RETURN_IF_ERROR(ParseBlock(weights, scheme));
   const bool grouped = scheme.strategy == "group" || scheme.strategy == "tensor_group";
-  if (grouped && (scheme.group_size < 1 || scheme.group_size > int64_t{1} << 40)) {
-    return BadCheckpoint(absl::StrCat("\"group_size\": expected a positive number with strategy ",
-                                      scheme.strategy, ", got ", scheme.group_size));
+  if (grouped) {
+    GEMMD_RETURN_IF_ERROR(
+        CheckGroupSize(scheme.group_size, absl::StrCat(" with strategy ", scheme.strategy)));
   }
   return ParseActivationOrder(weights, scheme);
 }
@@ -79,7 +79,7 @@ absl::Status ParseWeights(const Json& weights, CompressedScheme& scheme) {
 absl::StatusOr<NumberFormat> ParseActivationFormat(const Json& inputs) {
   GEMMD_ASSIGN_OR_RETURN(const int64_t bits, IntegerField(inputs, {"num_bits"}, 8));
   GEMMD_ASSIGN_OR_RETURN(const std::string type, NameField(inputs, {"type"}, "int"));
-  if (bits >= 16) return kNoFormat;
+  if (bits >= 16 && bits <= 64) return kNoFormat;
   if (type == "float" && bits == 8) return kFloat8E4M3;
   if (type == "float" && bits == 4) return kFloat4E2M1;
   if (type == "int" && bits >= 1 && bits <= 8) return IntegerFormat(static_cast<int>(bits));
@@ -100,10 +100,7 @@ absl::Status ParseDynamicInputs(const Json& inputs, CompressedScheme& scheme) {
     return UnsupportedFormat(absl::StrCat("compressed-tensors input_activations with strategy \"",
                                           strategy, "\" are not read"));
   }
-  if (group_size < 1 || group_size > int64_t{1} << 40) {
-    return BadCheckpoint(absl::StrCat("\"group_size\": expected a positive number with strategy ",
-                                      strategy, ", got ", group_size));
-  }
+  GEMMD_RETURN_IF_ERROR(CheckGroupSize(group_size, absl::StrCat(" with strategy ", strategy)));
   scheme.activation_scale = ActivationScaleKind::kDynamicGroup;
   scheme.activation_group = group_size;
   return absl::OkStatus();

@@ -36,7 +36,8 @@ absl::StatusOr<GptqScheme> ParseScheme(const Json& config) {
                          NameField(config, {"checkpoint_format", "format"}, "gptq"));
   GEMMD_ASSIGN_OR_RETURN(const std::string pack_dtype, NameField(config, {"pack_dtype"}, "int32"));
   GEMMD_ASSIGN_OR_RETURN(const bool is_marlin, BoolField(config, {"is_marlin_format"}, false));
-  GEMMD_ASSIGN_OR_RETURN(const int64_t group_size, IntegerField(config, {"group_size"}, -1));
+  GEMMD_ASSIGN_OR_RETURN(const int64_t group_size,
+                         GroupSizeField(config, {"group_size"}, -1));
   GEMMD_ASSIGN_OR_RETURN(scheme.activation_order, BoolField(config, {"desc_act"}, false));
   GEMMD_ASSIGN_OR_RETURN(scheme.symmetric, BoolField(config, {"sym"}, false));
   if (is_marlin || (format != "gptq" && format != "gptq_v2" && format != "gptq_p")) {
@@ -55,10 +56,6 @@ absl::StatusOr<GptqScheme> ParseScheme(const Json& config) {
     return UnsupportedFormat(
         absl::StrCat("GPTQ with bits ", bits, " and checkpoint_format \"", format,
                      "\" is not read: 2, 3, 4, 8, and with gptq_p 5 to 7 are"));
-  }
-  if (group_size < -1 || group_size == 0) {
-    return BadCheckpoint(
-        absl::StrCat("group_size ", group_size, ", expected -1 or a positive number"));
   }
   scheme.bits = static_cast<int>(bits);
   scheme.group_size = std::max<int64_t>(group_size, 0);

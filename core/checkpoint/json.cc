@@ -11,6 +11,7 @@ namespace gemmd {
 namespace {
 
 constexpr size_t kLargestDepth = 32;
+constexpr int64_t kLargestExtent = 1 << 30;
 
 // Reads a document without building it and stops at what it must not have. A parser callback would be
 // shorter and takes quadratic time: nlohmann's looks through the whole parent after every inner object.
@@ -73,7 +74,7 @@ absl::Status WrongType(const Json& object, std::initializer_list<const char*> na
 
 bool IsExtent(const Json& value) {
   return value.is_number_unsigned() && value.get<uint64_t>() >= 1 &&
-         value.get<uint64_t>() <= 1 << 30;
+         value.get<uint64_t>() <= uint64_t{kLargestExtent};
 }
 
 }  // namespace
@@ -111,8 +112,20 @@ absl::StatusOr<int64_t> IntegerField(const Json& object, std::initializer_list<c
   if (field == nullptr) return fallback;
   const bool too_large = field->is_number_unsigned() &&
                          field->get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
-  if (!field->is_number_integer() || too_large) return WrongType(object, names, "an integer");
+  if (!field->is_number_integer() || too_large) return WrongType(object, names, "an integer below 2^63");
   return field->get<int64_t>();
+}
+
+absl::StatusOr<int64_t> GroupSizeField(const Json& object, std::initializer_list<const char*> names,
+                                       int64_t fallback) {
+  GEMMD_ASSIGN_OR_RETURN(const int64_t size, IntegerField(object, names, fallback));
+  if (size == -1 || (size >= 1 && size <= kLargestExtent)) return size;
+  return WrongType(object, names, "-1 or a positive number up to 2^30");
+}
+
+absl::Status CheckGroupSize(int64_t size, absl::string_view when) {
+  if (size >= 1 && size <= kLargestExtent) return absl::OkStatus();
+  return WrongField("group_size", absl::StrCat("a positive number up to 2^30", when), size);
 }
 
 absl::StatusOr<bool> BoolField(const Json& object, std::initializer_list<const char*> names,

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -50,6 +51,11 @@ absl::StatusOr<std::vector<std::string>> StringsField(const Json& object,
 // As FindField, an error where the field is no object.
 absl::StatusOr<const Json*> ObjectField(const Json& object,
                                         std::initializer_list<const char*> names);
+// Columns of a group of weights, at `names`: 1 to 2^30, or -1 for all of a row.
+absl::StatusOr<int64_t> GroupSizeField(const Json& object, std::initializer_list<const char*> names,
+                                       int64_t fallback);
+// Of a "group_size" that must be a number of columns, 1 to 2^30; `when` says why: " with strategy group".
+absl::Status CheckGroupSize(int64_t size, absl::string_view when);
 // Two positive integers up to 2^30, such as the extents of a block.
 absl::StatusOr<std::pair<int64_t, int64_t>> PairField(const Json& object,
                                                       std::initializer_list<const char*> names);

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "core/checkpoint/errors.h"
 #include "kernels/base/status.h"
 
@@ -60,9 +61,52 @@ absl::Status AddSharing(const Json& object, const std::string& path, ModelFacts&
   return absl::OkStatus();
 }
 
+// Whether the object at `path` is about the language model: the config as a whole, or its part for text.
+bool IsAboutText(const std::string& path) {
+  static const auto* const kObjects =
+      new std::set<std::string>{"", "text_config", "llm_config", "language_config", "thinker_config"};
+  const std::vector<std::string> objects = absl::StrSplit(path, '.');
+  return std::all_of(objects.begin(), objects.end(),
+                     [](const std::string& object) { return kObjects->count(object) > 0; });
+}
+
+// Whether block_configs says of a part of a layer that it is left out.
+bool IsLeftOut(const Json& block, const char* part) {
+  const Json* found = FindField(block, {part});
+  return found != nullptr && IsTrue(*found, "no_op");
+}
+
+std::set<int64_t> EmptyLayers(const Json& object) {
+  std::set<int64_t> empty;
+  const Json* blocks = FindField(object, {"block_configs"});
+  if (blocks == nullptr || !blocks->is_array()) return empty;
+  for (size_t i = 0; i < blocks->size(); ++i) {
+    const Json& block = (*blocks)[i];
+    if (IsLeftOut(block, "attention") && IsLeftOut(block, "ffn")) {
+      empty.insert(static_cast<int64_t>(i));
+    }
+  }
+  return empty;
+}
+
+absl::Status AddLayerCount(const Json& object, const std::string& path, ModelFacts& facts) {
+  const bool shared = FindField(object, {"num_hidden_groups"}) != nullptr;
+  if (shared || !IsAboutText(path)) return absl::OkStatus();
+  // Where each layer has two attentions, num_hidden_layers counts these and num_layers the layers.
+  for (const char* name : {"num_hidden_layers", "num_layers"}) {
+    const Json* layers = FindField(object, {name});
+    if (layers == nullptr) return absl::OkStatus();
+    const std::string key = path + name;
+    GEMMD_ASSIGN_OR_RETURN(const int64_t count, CountOf(key, *layers));
+    if (count > 0) facts.layer_counts.push_back({key, count, EmptyLayers(object)});
+  }
+  return absl::OkStatus();
+}
+
 // `path` is empty or ends in a dot.
 absl::Status Walk(const Json& object, const std::string& path, ModelFacts& facts) {
   GEMMD_RETURN_IF_ERROR(AddSharing(object, path, facts));
+  GEMMD_RETURN_IF_ERROR(AddLayerCount(object, path, facts));
   for (const auto& [key, value] : object.items()) {
     if (key == "quantization_config" || key == "compression_config") continue;
     if (IsExpertCount(key)) GEMMD_RETURN_IF_ERROR(AddExpertCounts(path + key, value, facts));

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,14 @@ struct ModelFacts {
     std::string key;  // "text_config.num_experts"
     int64_t count;
   };
+  // Of the language model's own layers.
+  struct LayerCount {
+    std::string key;  // "text_config.num_hidden_layers"
+    int64_t count;
+    std::set<int64_t> empty_layers;  // neither attention nor MLP (block_configs)
+  };
+  // Not those of other encoders (vision_config), nor where layers share their weights (num_hidden_groups).
+  std::vector<LayerCount> layer_counts;
   // Of a list, one count per layer or per kind of expert, each of its numbers and their sum.
   std::vector<ExpertCount> expert_counts;
   // Layers below this one have key and value projections of their own, later ones take those of an earlier layer

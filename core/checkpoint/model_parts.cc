@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
+#include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "core/checkpoint/errors.h"
 #include "core/checkpoint/model_facts.h"
+#include "core/checkpoint/module_names.h"
 #include "kernels/base/status.h"
 
 namespace gemmd {
@@ -19,7 +19,6 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-constexpr char kExperts[] = "experts.";
 constexpr absl::string_view kQkv = "qkv_proj";
 
 struct FusedGroup {
@@ -58,17 +57,6 @@ std::set<std::string> JoinGroups(std::set<std::string> names) {
   return names;
 }
 
-using NamesByPrefix = std::map<std::string, std::set<std::string>>;
-
-NamesByPrefix ByPrefix(const Names& modules) {
-  NamesByPrefix groups;
-  for (const std::string& module : modules) {
-    const auto [prefix, name] = SplitModule(module);
-    groups[prefix].insert(name);
-  }
-  return groups;
-}
-
 // Experts that are stored one by one, below one prefix: their names by number.
 std::map<std::string, std::map<int64_t, std::set<std::string>>> ExpertsIn(
     const NamesByPrefix& groups) {
@@ -96,45 +84,18 @@ auto IsWanted(const std::string& prefix, const std::set<std::string>& wanted) {
   };
 }
 
-// What a place in the model is for: its prefix with '*' for numbers.
-std::string RoleOf(const std::string& prefix) {
-  Names components = absl::StrSplit(prefix, '.');
-  for (std::string& component : components) {
-    int64_t number = 0;
-    if (absl::SimpleAtoi(component, &number)) component.assign(1, '*');
-  }
-  return absl::StrJoin(components, ".");
-}
-
-// The number of the layer that `prefix` lies in, or nullopt.
-std::optional<int64_t> LayerOf(const std::string& prefix) {
-  std::optional<int64_t> layer;
-  for (const absl::string_view component : absl::StrSplit(prefix, '.')) {
-    int64_t number = 0;
-    if (absl::SimpleAtoi(component, &number)) layer = number;
-  }
-  return layer;
-}
-
 // What the files hold: the modules below each prefix, and for each part in each role the modules that have it.
 struct Stored {
   NamesByPrefix by_prefix;
   std::map<std::pair<std::string, std::string>, Names> by_role;
 
   bool Has(const std::string& prefix, const std::string& name) const {
-    const auto found = by_prefix.find(prefix);
-    return found != by_prefix.end() && found->second.count(name) > 0;
+    return HasName(by_prefix, prefix, name);
   }
 };
 
-Stored StoredParts(const CheckpointFiles& files) {
-  Stored stored;
-  for (const auto& [tensor, file] : files.index()) {
-    const size_t dot = tensor.rfind('.');
-    if (dot == std::string::npos) continue;
-    const auto [prefix, name] = SplitModule(tensor.substr(0, dot));
-    stored.by_prefix[prefix].insert(name);
-  }
+Stored StoredParts(const CheckpointFiles& files, const Names& modules) {
+  Stored stored{StoredNames(files.index(), modules), {}};
   for (const auto& [prefix, names] : stored.by_prefix) {
     for (const std::string& name : names) {
       stored.by_role[{RoleOf(prefix), name}].push_back(prefix + name);
@@ -163,50 +124,95 @@ std::string WhyWithout(const Gap& gap, const ModelFacts& facts) {
   }
   if (gap.missing != Names{"k_proj", "v_proj"}) return "";
   if (facts.cross_layer_kv) return "use_cla of config.json";
-  const std::optional<int64_t> layer = LayerOf(gap.prefix);
+  const std::optional<LayerName> layer = LayerNameOf(gap.prefix);
   const bool shared =
-      facts.first_shared_kv_layer && layer && *layer >= *facts.first_shared_kv_layer;
+      facts.first_shared_kv_layer && layer && layer->layer >= *facts.first_shared_kv_layer;
   return shared ? "num_kv_shared_layers of config.json" : "";
 }
 
-// Why `gap` stays open; empty: it is no gap but how models are made.
-absl::StatusOr<std::string> Explain(const Gap& gap, const ModelFacts& facts, const Stored& stored) {
-  for (const std::string& part : gap.missing) {
-    if (stored.Has(gap.prefix, part)) return absl::StrCat(part, " is not quantized");
-  }
-  const bool alone = gap.present == Names{gap.group.alone};
-  if (alone && HasLatentKeys(gap, stored)) return "";
-  std::string why = WhyWithout(gap, facts);
-  if (!why.empty()) return why;
+// Parts that are missing at `prefix` although other layers have them in this role.
+std::vector<absl::Status> MissingParts(const Gap& gap, const Stored& stored) {
+  std::vector<absl::Status> problems;
   for (const std::string& part : gap.missing) {
     const auto others = stored.by_role.find({RoleOf(gap.prefix), part});
     if (others == stored.by_role.end()) continue;
-    return BadCheckpoint(absl::StrCat("module ", gap.prefix, part, ": expected beside ",
-                                      gap.present.front(), ", as ", others->second.size(),
-                                      " other layers have it (", others->second.front(),
-                                      "); found no tensors for it"));
+    problems.push_back(BadCheckpoint(absl::StrCat(
+        "module ", gap.prefix, part, ": expected beside ", gap.present.front(), ", as ",
+        others->second.size(), " other layers have it (", others->second.front(),
+        "); found no tensors for it")));
   }
-  return alone ? "" : absl::StrCat("the model has no ", absl::StrJoin(gap.missing, ", "));
+  return problems;
+}
+
+// Why `gap` may stay open; nullopt: nothing says so. Empty: it is no gap but how models are made.
+std::optional<std::string> WhyOpen(const Gap& gap, const ModelFacts& facts, const Stored& stored) {
+  for (const std::string& part : gap.missing) {
+    if (stored.Has(gap.prefix, part)) return absl::StrCat(part, " is not quantized");
+  }
+  if (gap.present == Names{gap.group.alone} && HasLatentKeys(gap, stored)) return "";
+  std::string why = WhyWithout(gap, facts);
+  if (why.empty()) return std::nullopt;
+  return why;
+}
+
+// A gap of which no other layer tells more.
+std::string ModelLacks(const Gap& gap) {
+  if (gap.present == Names{gap.group.alone}) return "";
+  return absl::StrCat("the model has no ", absl::StrJoin(gap.missing, ", "));
+}
+
+// By what is to be said of them, the places of which it is said.
+using Places = std::map<std::string, Names>;
+
+void Explain(const Gap& gap, const ModelFacts& facts, const Stored& stored,
+             std::vector<absl::Status>& problems, Places& places) {
+  std::optional<std::string> why = WhyOpen(gap, facts, stored);
+  if (!why) {
+    std::vector<absl::Status> missing = MissingParts(gap, stored);
+    if (missing.empty()) why = ModelLacks(gap);
+    problems.insert(problems.end(), missing.begin(), missing.end());
+  }
+  if (!why || why->empty()) return;
+  places[absl::StrCat(absl::StrJoin(gap.present, ", "), " stay single, there is no ", gap.group.name,
+                      ": ", *why)]
+      .push_back(gap.prefix.substr(0, gap.prefix.size() - 1));
+}
+
+Names NotesOf(const Places& places) {
+  Names notes;
+  for (const auto& [text, at] : places) {
+    notes.push_back(absl::StrCat(
+        "module ", at.front(), at.size() == 1 ? "" : absl::StrCat(" and ", at.size() - 1, " more"),
+        ": ", text));
+  }
+  return notes;
+}
+
+// ---- stacks that are not whole ----
+
+// Of a part of experts: those that have it, in order.
+using Holders = std::vector<int64_t>;
+
+std::map<std::string, Holders> HoldersOf(
+    const std::map<int64_t, std::set<std::string>>& experts) {
+  std::map<std::string, Holders> holders;
+  for (const auto& [expert, names] : experts) {
+    for (const std::string& name : names) holders[name].push_back(expert);
+  }
+  return holders;
+}
+
+// The first of 0, 1, ... that is not among `holders`.
+int64_t FirstWithout(const Holders& holders) {
+  int64_t expert = 0;
+  for (const int64_t holder : holders) {
+    if (holder != expert) break;
+    ++expert;
+  }
+  return expert;
 }
 
 }  // namespace
-
-std::pair<std::string, std::string> SplitModule(const std::string& module) {
-  const size_t dot = module.rfind('.');
-  if (dot == std::string::npos) return {"", module};
-  return {module.substr(0, dot + 1), module.substr(dot + 1)};
-}
-
-std::optional<std::pair<std::string, int64_t>> ExpertOf(const std::string& prefix) {
-  if (prefix.empty()) return std::nullopt;
-  const auto [parent, digits] = SplitModule(prefix.substr(0, prefix.size() - 1));
-  int64_t expert = 0;
-  if (!absl::EndsWith(parent, kExperts) || !absl::SimpleAtoi(digits, &expert) || expert < 0 ||
-      absl::StrCat(expert) != digits) {
-    return std::nullopt;
-  }
-  return std::pair(parent, expert);
-}
 
 Names FuseModules(const Names& modules) {
   NamesByPrefix groups = ByPrefix(modules);
@@ -223,51 +229,56 @@ Names FuseModules(const Names& modules) {
   return Names(fused.begin(), fused.end());
 }
 
-absl::Status CheckStacks(const CheckpointFiles& files, const Names& modules) {
-  for (const auto& [prefix, experts] : ExpertsIn(ByPrefix(modules))) {
-    const int64_t count = experts.rbegin()->first + 1;
-    std::set<std::string> names;
-    for (const auto& [expert, own] : experts) names.insert(own.begin(), own.end());
-    for (int64_t expert = 0; expert < count; ++expert) {
-      const auto found = experts.find(expert);
-      for (const std::string& name : names) {
-        if (found != experts.end() && found->second.count(name) > 0) continue;
-        return BadCheckpoint(absl::StrCat("module ", prefix, expert, ".", name,
-                                          ": expected, as other experts of ", count,
-                                          " have it; found no tensors for it"));
-      }
-    }
-    GEMMD_RETURN_IF_ERROR(
-        CheckExpertCount(files.model_facts(), prefix.substr(0, prefix.size() - 1), count));
+Names JoinedNames(const std::string& module) {
+  const auto [prefix, name] = SplitModule(module);
+  Names names = {name};
+  for (const FusedGroup& group : FusedGroups()) {
+    if (std::count(group.parts.begin(), group.parts.end(), name) > 0) names.push_back(group.name);
   }
-  return absl::OkStatus();
+  Names joined;
+  for (const std::string& one : names) joined.push_back(prefix + one);
+  if (const auto expert = ExpertOf(prefix)) {
+    for (const std::string& one : names) joined.push_back(expert->first + one);
+  }
+  return joined;
 }
 
-absl::StatusOr<Names> CheckGroups(const CheckpointFiles& files, const Names& modules,
-                                  const Names& chosen, const std::set<std::string>& named) {
-  const Stored stored = StoredParts(files);
+std::vector<absl::Status> CheckStacks(const CheckpointFiles& files, const Names& modules) {
+  std::vector<absl::Status> problems;
+  for (const auto& [prefix, experts] : ExpertsIn(ByPrefix(modules))) {
+    const int64_t count = experts.rbegin()->first + 1;
+    for (const auto& [name, holders] : HoldersOf(experts)) {
+      const int64_t others = count - static_cast<int64_t>(holders.size()) - 1;
+      if (others < 0) continue;
+      problems.push_back(BadCheckpoint(absl::StrCat(
+          "module ", prefix, FirstWithout(holders), ".", name, ": expected, as other experts of ",
+          count, " have it; found no tensors for it",
+          others == 0 ? "" : absl::StrCat(", nor for ", others, " of the other experts"))));
+    }
+    const absl::Status counted =
+        CheckExpertCount(files.model_facts(), prefix.substr(0, prefix.size() - 1), count);
+    if (!counted.ok()) problems.push_back(counted);
+  }
+  return problems;
+}
+
+OpenGroups CheckGroups(const CheckpointFiles& files, const Names& modules, const Names& chosen,
+                       const std::set<std::string>& named) {
+  const Stored stored = StoredParts(files, modules);
   std::set<std::string> wanted(chosen.begin(), chosen.end());
   for (const std::string& name : named) wanted.erase(name);
-  std::map<std::string, Names> places;  // by what is to be said of them
+  OpenGroups open;
+  Places places;
   for (const auto& [prefix, names] : ByPrefix(modules)) {
     for (const FusedGroup& group : FusedGroups()) {
       const Gap gap{prefix, group, PartsOf(group, names, true), PartsOf(group, names, false)};
       if (gap.missing.empty()) continue;
       if (!std::any_of(gap.present.begin(), gap.present.end(), IsWanted(prefix, wanted))) continue;
-      GEMMD_ASSIGN_OR_RETURN(const std::string why, Explain(gap, files.model_facts(), stored));
-      if (why.empty()) continue;
-      places[absl::StrCat(absl::StrJoin(gap.present, ", "), " stay single, there is no ",
-                          group.name, ": ", why)]
-          .push_back(prefix.substr(0, prefix.size() - 1));
+      Explain(gap, files.model_facts(), stored, open.problems, places);
     }
   }
-  Names notes;
-  for (const auto& [text, at] : places) {
-    notes.push_back(absl::StrCat(
-        "module ", at.front(), at.size() == 1 ? "" : absl::StrCat(" and ", at.size() - 1, " more"),
-        ": ", text));
-  }
-  return notes;
+  open.notes = NotesOf(places);
+  return open;
 }
 
 }  // namespace gemmd

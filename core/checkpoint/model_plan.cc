@@ -1,6 +1,7 @@
 #include "core/checkpoint/model_plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -12,7 +13,9 @@
 #include "absl/strings/strip.h"
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/errors.h"
+#include "core/checkpoint/model_layers.h"
 #include "core/checkpoint/model_parts.h"
+#include "core/checkpoint/module_names.h"
 #include "core/checkpoint/module_rules.h"
 #include "kernels/base/status.h"
 
@@ -20,6 +23,7 @@ namespace gemmd {
 namespace {
 
 using Names = std::vector<std::string>;
+using Problems = std::vector<absl::Status>;
 
 // ---- selection ----
 
@@ -63,57 +67,58 @@ absl::StatusOr<Names> Chosen(const Names& patterns, const Names& candidates) {
   return Names(chosen.begin(), chosen.end());
 }
 
-// Modules with codes of 8 bits in .weight that lack what Checkpoint::ListModules goes by, their scales: one
-// that is damaged so must fail, not go missing.
+// The module whose codes of 8 bits `tensor` would be: the one before ".weight", or a stack of experts itself.
+std::optional<std::string> ModuleOfCodes(const std::string& tensor, const TensorInfo& info) {
+  const bool is_code =
+      info.dtype == "U8" || info.dtype == "I8" || absl::StartsWith(info.dtype, "F8_");
+  if (!is_code || info.shape.size() < 2) return std::nullopt;
+  absl::string_view module = tensor;
+  if (absl::ConsumeSuffix(&module, ".weight")) return std::string(module);
+  static const auto* const kStacks =
+      new std::set<std::string>{"gate_up_proj", "down_proj", "gate_proj", "up_proj"};
+  const auto [prefix, name] = SplitModule(tensor);
+  const bool is_stack = absl::EndsWith(prefix, "experts.") && kStacks->count(name) > 0;
+  return is_stack ? std::optional(tensor) : std::nullopt;
+}
+
+// Modules with codes of 8 bits that lack what Checkpoint::ListModules goes by, their scales: one that is damaged so
+// must fail, not go missing.
 Names Unmarked(const CheckpointFiles& files, const Names& listed) {
+  const auto shards = files.Shards();
   Names found;
   for (const auto& [name, shard] : files.index()) {
-    absl::string_view module = name;
-    if (!absl::ConsumeSuffix(&module, ".weight")) continue;
-    if (std::binary_search(listed.begin(), listed.end(), module)) continue;
-    const auto file = files.Shard(shard);
-    const TensorInfo* info = file.ok() ? (*file)->Find(name) : nullptr;
-    if (info == nullptr || info->shape.size() < 2) continue;
-    if (info->dtype == "U8" || info->dtype == "I8" || absl::StartsWith(info->dtype, "F8_")) {
-      found.emplace_back(module);
-    }
+    const SafetensorsFile* const file = shards.at(shard);
+    const TensorInfo* const info = file == nullptr ? nullptr : file->Find(name);
+    if (info == nullptr) continue;
+    std::optional<std::string> module = ModuleOfCodes(name, *info);
+    if (!module || std::binary_search(listed.begin(), listed.end(), *module)) continue;
+    found.push_back(*std::move(module));
   }
   return found;
 }
 
-// Whether index and files agree: a tensor that is in the index alone would leave its module out, and of one in
-// two files nobody knows which is meant.
-absl::Status CheckIndex(const CheckpointFiles& files) {
+// Where index and files disagree: a tensor that is in the index alone would leave its module out, and of one in two
+// files nobody knows which is meant.
+Problems CheckIndex(const CheckpointFiles& files) {
   const std::map<std::string, std::string>& index = files.index();
-  std::set<std::string> shards;
+  const auto shards = files.Shards();
+  Problems problems;
   for (const auto& [name, shard] : index) {
-    const auto file = files.Shard(shard);
-    if (!file.ok()) continue;  // so is what lies in it
-    if ((*file)->Find(name) == nullptr) {
-      return BadCheckpoint(absl::StrCat(shard, ": tensor ", name,
-                                        ": expected by the index, the file holds no such tensor"));
-    }
-    shards.insert(shard);
+    const SafetensorsFile* const file = shards.at(shard);
+    if (file == nullptr || file->Find(name) != nullptr) continue;  // no file: so is what lies in it
+    problems.push_back(BadCheckpoint(absl::StrCat(
+        file->name(), ": tensor ", name, ": expected by the index, the file holds no such tensor")));
   }
-  for (const std::string& shard : shards) {
-    GEMMD_ASSIGN_OR_RETURN(const SafetensorsFile* const file, files.Shard(shard));
+  for (const auto& [shard, file] : shards) {
+    if (file == nullptr) continue;
     for (const auto& [name, info] : file->tensors()) {
       const auto indexed = index.find(name);
       if (indexed == index.end() || indexed->second == shard) continue;
-      return BadCheckpoint(absl::StrCat(shard, ": tensor ", name, ": expected in ", indexed->second,
-                                        " only, by the index"));
+      problems.push_back(BadCheckpoint(absl::StrCat(
+          file->name(), ": tensor ", name, ": expected in ", indexed->second, " only, by the index")));
     }
   }
-  return absl::OkStatus();
-}
-
-// All modules that a call may choose from, sorted.
-absl::StatusOr<Names> Candidates(const Checkpoint& checkpoint) {
-  GEMMD_ASSIGN_OR_RETURN(Names all, checkpoint.ListModules());
-  if (checkpoint.files().quantization_config().is_null()) return all;
-  for (std::string& module : Unmarked(checkpoint.files(), all)) all.push_back(std::move(module));
-  std::sort(all.begin(), all.end());
-  return all;
+  return problems;
 }
 
 // ---- slices ----
@@ -174,16 +179,47 @@ absl::StatusOr<Names> OwnExperts(const AxisSlice& experts, const Names& all, con
   return own;
 }
 
-// What is said about parts that `planned` holds because the whole could not be joined.
-absl::StatusOr<Names> PartsLeftSingle(const Checkpoint& checkpoint, const ModelSelection& selection,
-                                      const Names& all, const std::vector<PlannedModule>& planned) {
+// ---- what is missing ----
+
+void Append(Problems more, Problems& problems) {
+  problems.insert(problems.end(), std::make_move_iterator(more.begin()),
+                  std::make_move_iterator(more.end()));
+}
+
+// Parts that `plan` holds because the whole could not be joined.
+OpenGroups PartsLeftSingle(const Checkpoint& checkpoint, const ModelSelection& selection,
+                           const Names& all, const ModelPlan& plan) {
   Names chosen;
-  for (const PlannedModule& module : planned) chosen.push_back(module.module);
+  for (const PlannedModule& module : plan.modules) chosen.push_back(module.module);
   std::set<std::string> named;
   for (const std::string& pattern : selection.modules) {
     if (!IsPattern(pattern)) named.insert(pattern);
   }
   return CheckGroups(checkpoint.files(), all, chosen, named);
+}
+
+// Whether a pattern asks for `module`, alone or joined, and none leaves it out.
+bool IsWanted(const ModelSelection& selection, const std::string& module) {
+  const Names names = JoinedNames(module);
+  const auto matches = [&names](const std::string& pattern) {
+    return std::any_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return ShellMatch(pattern, name); });
+  };
+  if (std::any_of(selection.exclude.begin(), selection.exclude.end(), matches)) return false;
+  return selection.modules.empty() ||
+         std::any_of(selection.modules.begin(), selection.modules.end(),
+                     [&](const std::string& text) { return IsPattern(text) && matches(text); });
+}
+
+// What the joined model lacks, beside whole experts.
+void CheckModel(const Checkpoint& checkpoint, const ModelSelection& selection, const Names& all,
+                ModelPlan& plan) {
+  OpenGroups open = PartsLeftSingle(checkpoint, selection, all, plan);
+  plan.notes = std::move(open.notes);
+  Append(std::move(open.problems), plan.problems);
+  const auto wanted = [&](const std::string& module) { return IsWanted(selection, module); };
+  Append(CheckProjections(checkpoint.files(), all, wanted), plan.problems);
+  Append(CheckLayers(checkpoint.files(), all, wanted), plan.problems);
 }
 
 // What is said of a checkpoint without any.
@@ -196,33 +232,55 @@ std::string NoModules(const CheckpointFiles& files) {
       quantized ? "quantized module" : "linear (a .weight [N, K])");
 }
 
-}  // namespace
-
-absl::StatusOr<ModelPlan> PlanModel(const Checkpoint& checkpoint, const ModelSelection& selection) {
-  GEMMD_RETURN_IF_ERROR(CheckIndex(checkpoint.files()));
-  GEMMD_ASSIGN_OR_RETURN(const Names all, Candidates(checkpoint));
+// Fills `plan`, also where the problems that it names make an error of the rest.
+absl::Status FillPlan(const Checkpoint& checkpoint, const ModelSelection& selection,
+                      ModelPlan& plan) {
+  plan.problems = CheckIndex(checkpoint.files());
+  GEMMD_ASSIGN_OR_RETURN(const Names all, ListCandidates(checkpoint));
   // A rank's share of experts follows from how many there are.
   if (selection.fuse || selection.experts.size > 1) {
-    GEMMD_RETURN_IF_ERROR(CheckStacks(checkpoint.files(), all));
+    Append(CheckStacks(checkpoint.files(), all), plan.problems);
   }
   GEMMD_ASSIGN_OR_RETURN(const Names chosen,
                          Chosen(selection.modules, selection.fuse ? FuseModules(all) : all));
   GEMMD_ASSIGN_OR_RETURN(const Names own, OwnExperts(selection.experts, all, chosen));
-  ModelPlan plan{{}, Unmatched(selection.exclude, own), {}};
+  plan.unmatched_exclude = Unmatched(selection.exclude, own);
   for (const std::string& module : own) {
     if (MatchesAny(selection.exclude, module)) continue;
     PlannedModule planned{module, SliceOf(selection, module), 0};
     planned.bytes = checkpoint.BytesOf(module, planned.slice);
     plan.modules.push_back(std::move(planned));
   }
-  if (selection.fuse) {
-    GEMMD_ASSIGN_OR_RETURN(plan.notes, PartsLeftSingle(checkpoint, selection, all, plan.modules));
-  }
-  if (!plan.modules.empty()) return plan;
+  if (selection.fuse) CheckModel(checkpoint, selection, all, plan);
+  if (!plan.modules.empty()) return absl::OkStatus();
   return Error(absl::StatusCode::kNotFound, "MODULE_NOT_FOUND",
                all.empty()
                    ? NoModules(checkpoint.files())
                    : absl::StrCat("none of the checkpoint's ", all.size(), " modules is chosen"));
+}
+
+}  // namespace
+
+absl::StatusOr<Names> ListCandidates(const Checkpoint& checkpoint) {
+  GEMMD_ASSIGN_OR_RETURN(Names all, checkpoint.ListModules());
+  if (checkpoint.files().quantization_config().is_null()) return all;
+  for (std::string& module : Unmarked(checkpoint.files(), all)) all.push_back(std::move(module));
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+absl::StatusOr<ModelPlan> PlanModel(const Checkpoint& checkpoint, const ModelSelection& selection) {
+  GEMMD_ASSIGN_OR_RETURN(ModelPlan plan, PlanDamagedModel(checkpoint, selection));
+  if (!plan.problems.empty()) return plan.problems.front();
+  return plan;
+}
+
+absl::StatusOr<ModelPlan> PlanDamagedModel(const Checkpoint& checkpoint,
+                                           const ModelSelection& selection) {
+  ModelPlan plan;
+  const absl::Status filled = FillPlan(checkpoint, selection, plan);
+  if (plan.problems.empty()) GEMMD_RETURN_IF_ERROR(filled);
+  return plan;
 }
 
 }  // namespace gemmd

@@ -2,8 +2,9 @@
 // Names   Patterns know '*' (any text, dots included) and '?'; without either they are names.
 // Errors  NotFound MODULE_NOT_FOUND for a pattern without a module, and when nothing is left; InvalidArgument
 //         SHAPE_MISMATCH for ranks that do not divide the experts; BAD_CHECKPOINT for a tensor that the index
-//         and the files disagree on, and for stacks and groups that lack a part (model_parts.h); what
-//         Checkpoint::ListModules says. That a module cannot be read is found when it is read.
+//         and the files disagree on, and with `fuse` for stacks and groups that lack a part (model_parts.h), for
+//         missing layers and projections (model_layers.h); what Checkpoint::ListModules says. That a module cannot
+//         be read is found when it is read.
 // Threads Pure functions of the files.
 #ifndef GEMMD_CORE_CHECKPOINT_MODEL_PLAN_H_
 #define GEMMD_CORE_CHECKPOINT_MODEL_PLAN_H_
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/quant/rank_slice.h"
@@ -20,7 +22,7 @@ namespace gemmd {
 
 // Which modules, and which part of each.
 struct ModelSelection {
-  // Patterns; empty: all of Checkpoint::ListModules, and those with 8-bit weights that lack their scales.
+  // Patterns; empty: all of ListCandidates.
   std::vector<std::string> modules;
   std::vector<std::string> exclude;  // patterns
   bool fuse = false;                 // join parts (model_parts.h) before patterns are matched
@@ -42,9 +44,19 @@ struct ModelPlan {
   std::vector<PlannedModule> modules;
   std::vector<std::string> unmatched_exclude;  // patterns of `exclude` that leave nothing out
   std::vector<std::string> notes;              // with `fuse`: which parts stay single, and why
+  std::vector<absl::Status> problems;  // all that the checkpoint lacks; empty where PlanModel gives a plan
 };
 
+// All modules that a call may choose from, sorted: those of Checkpoint::ListModules, and in a quantized checkpoint
+// those with 8-bit weights that lack their scales.
+absl::StatusOr<std::vector<std::string>> ListCandidates(const Checkpoint& checkpoint);
+
+// The first problem is an error.
 absl::StatusOr<ModelPlan> PlanModel(const Checkpoint& checkpoint, const ModelSelection& selection);
+
+// With what the checkpoint lacks (BAD_CHECKPOINT) in `problems`, of which it tells all.
+absl::StatusOr<ModelPlan> PlanDamagedModel(const Checkpoint& checkpoint,
+                                           const ModelSelection& selection);
 
 }  // namespace gemmd
 

@@ -77,10 +77,7 @@ absl::StatusOr<ModelOptScheme> ParseScheme(const Json& entry) {
   GEMMD_ASSIGN_OR_RETURN(scheme.group_size, IntegerField(entry, {"group_size"}, 0));
   GEMMD_ASSIGN_OR_RETURN(const bool zero_point, BoolField(entry, {"has_zero_point"}, false));
   if (zero_point) return UnsupportedFormat("ModelOpt with has_zero_point true is not read");
-  if (scheme.group_size < 0 || scheme.group_size > int64_t{1} << 40) {
-    return BadCheckpoint(
-        absl::StrCat("\"group_size\": expected a positive number, got ", scheme.group_size));
-  }
+  if (scheme.group_size != 0) GEMMD_RETURN_IF_ERROR(CheckGroupSize(scheme.group_size, ""));
   return scheme;
 }
 

@@ -99,7 +99,7 @@ absl::Status ModuleTensors::Add(const CheckpointFiles& files, const std::string&
   if (!file.ok()) return Annotate(file.status(), absl::StrCat("module ", module_));
   const TensorInfo* info = (*file)->Find(name);
   if (info == nullptr) {
-    return BadCheckpoint(absl::StrCat(shard, ": module ", module_, ": tensor ", name,
+    return BadCheckpoint(absl::StrCat((*file)->name(), ": module ", module_, ": tensor ", name,
                                       ": named by the index, but not in the file"));
   }
   entries_[key] = {name, *file, *info, (*file)->name(), {}};
@@ -110,20 +110,18 @@ absl::Status ModuleTensors::Add(const CheckpointFiles& files, const std::string&
 // A shard that holds one of the module's tensors although the index places it elsewhere or not at
 // all.
 absl::Status ModuleTensors::RejectUnindexed(const CheckpointFiles& files) const {
-  std::set<const SafetensorsFile*> shards;
-  for (const auto& [key, entry] : entries_) shards.insert(entry.file);
-  for (const SafetensorsFile* shard : shards) {
-    const auto check = [&](const std::string& name, const TensorInfo&) {
+  std::map<std::string, const SafetensorsFile*> shards;
+  for (const auto& [key, entry] : entries_) shards[files.index().at(entry.name)] = entry.file;
+  for (const auto& [shard, file] : shards) {
+    const auto check = [&, &shard = shard, &file = file](const std::string& name, const TensorInfo&) {
       if (!KeyOf(name, module_)) return absl::OkStatus();
       const auto indexed = files.index().find(name);
-      if (indexed != files.index().end() && indexed->second == shard->name()) {
-        return absl::OkStatus();
-      }
+      if (indexed != files.index().end() && indexed->second == shard) return absl::OkStatus();
       return BadCheckpoint(absl::StrCat(
-          shard->name(), ": module ", module_, ": tensor ", name, ": expected in ",
+          file->name(), ": module ", module_, ": tensor ", name, ": expected in ",
           indexed == files.index().end() ? "no file" : indexed->second.c_str(), " by the index"));
     };
-    GEMMD_RETURN_IF_ERROR(ForEachCandidate(shard->tensors(), module_, check));
+    GEMMD_RETURN_IF_ERROR(ForEachCandidate(file->tensors(), module_, check));
   }
   return absl::OkStatus();
 }

@@ -64,7 +64,7 @@ class ModuleTensors {
   // An error when a tensor of the module was neither read nor ignored.
   absl::Status RejectOthers() const;
 
-  // The file that holds `key`, for messages; that of any tensor of the module where none does.
+  // The file that holds `key`, with its path, for messages; that of any tensor of the module where none does.
   const std::string& FileOf(const std::string& key) const;
   // BAD_CHECKPOINT about one tensor, and about the module as a whole.
   absl::Status Bad(const std::string& key, absl::string_view message) const;

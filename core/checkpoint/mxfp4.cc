@@ -70,7 +70,7 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
 }  // namespace mxfp4
 
 CheckpointReader Mxfp4Reader() {
-  return {"mxfp4", {"_blocks", ".blocks", ".weight_scale", ".scale"}, &mxfp4::Read};
+  return {"mxfp4", {".weight_scale", "_blocks", ".blocks", "_scales", ".scales", ".scale"}, &mxfp4::Read};
 }
 
 }  // namespace gemmd

@@ -44,9 +44,8 @@ absl::StatusOr<QuarkSpec> ParseSpec(const Json& spec, const char* what) {
   if (zero_points != "int32") return Unsupported(absl::StrCat("zero_point_type ", zero_points));
   if (to.scale_format == "e5m3") return Unsupported("scale_format e5m3");
   if (to.scheme == "per_block") GEMMD_RETURN_IF_ERROR(ParseBlock(spec, to));
-  if (to.scheme == "per_group" && (to.group < 1 || to.group > int64_t{1} << 40)) {
-    return BadCheckpoint(absl::StrCat(
-        "\"group_size\": expected a positive number with qscheme per_group, got ", to.group));
+  if (to.scheme == "per_group") {
+    GEMMD_RETURN_IF_ERROR(CheckGroupSize(to.group, " with qscheme per_group"));
   }
   return to;
 }

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "core/quant/not_finite.h"
 #include "core/quant/reference.h"
 #include "kernels/base/status.h"
 
@@ -214,6 +215,7 @@ absl::Status ReadBias(ModuleTensors& tensors, const std::string& key, StandardTe
 
 absl::Status CheckFinite(const ModuleTensors& tensors, const std::string& key,
                          const NumberFormat& format, const Buffer& codes) {
+  if (CountNotFiniteCodes(format, codes.data(), codes.size()) == 0) return absl::OkStatus();
   bool finite[256];
   for (uint32_t code = 0; code < 256; ++code)
     finite[code] = std::isfinite(DecodeNumber(format, code));

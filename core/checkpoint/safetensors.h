@@ -44,7 +44,8 @@ absl::StatusOr<TensorsByName> ParseSafetensorsHeader(absl::string_view start, ui
 
 class SafetensorsFile {
  public:
-  // Reads the header. `path` must be free of symbolic links; `name` is the one errors show.
+  // Reads the header. `path` must be free of symbolic links; `name` is the one errors show, with the
+  // checkpoint's path.
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(const std::filesystem::path& path,
                                                                const std::string& name);
   const std::string& name() const { return name_; }

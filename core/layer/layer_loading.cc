@@ -7,8 +7,8 @@
 #include "absl/time/clock.h"
 #include "core/layer/layer_registry.h"
 #include "core/layer/layer_state.h"
+#include "core/quant/digest.h"
 #include "core/quant/input_scale.h"
-#include "core/quant/not_finite.h"
 #include "core/quant/standard_tensor.h"
 #include "core/session/random.h"
 #include "kernels/base/status.h"
@@ -142,14 +142,14 @@ absl::Status LayerRegistry::ReadAndPlace(const std::shared_ptr<Load>& load, std:
                          }));
   format = source.format;
   GEMMD_RETURN_IF_ERROR(Validate(source.tensor));
-  const std::string digest = Digest(source.tensor);
+  LayerContent read = ContentOf(source.tensor);
   // gate_up_interleaved is no part of the digest's content, but of what the layer means.
-  const std::string content = absl::StrCat(load->origin.device->description().id, " ", digest, " ",
+  const std::string content = absl::StrCat(load->origin.device->description().id, " ", read.digest, " ",
                                            source.tensor.gate_up_interleaved ? "i" : "h");
   if (!ClaimContent(load, content)) return absl::OkStatus();
   const auto bytes = static_cast<uint64_t>(source.tensor.total_bytes());
   if (!Report(load, {LayerState::kPacking, bytes, bytes})) return Cancelled();
-  return LoadOnDevice(load, std::move(source), digest, content);
+  return LoadOnDevice(load, std::move(source), std::move(read), content);
 }
 
 // Whether this load goes on: not when the content is there or on its way; then its registrations
@@ -191,16 +191,16 @@ bool LayerRegistry::ClaimContent(const std::shared_ptr<Load>& load, const std::s
 }
 
 absl::Status LayerRegistry::LoadOnDevice(const std::shared_ptr<Load>& load,
-                                         CheckpointLayer source, const std::string& digest,
+                                         CheckpointLayer source, LayerContent read,
                                          const std::string& content) {
   auto layer = std::make_shared<Layer>();
   layer->device = load->origin.device;
-  layer->digest = digest;
+  layer->digest = std::move(read.digest);
   layer->content = content;
   layer->format = source.format;
   layer->has_input_scale = source.tensor.has_input_scale;
   layer->traits = TraitsOf(source.tensor);
-  layer->not_finite_weights = CountNotFinite(source.tensor);
+  layer->not_finite_weights = read.not_finite_weights;
   layer->encoding = source.tensor.encoding;
   GEMMD_ASSIGN_OR_RETURN(std::shared_ptr<DeviceLayer> loaded,
                          load->origin.device->LoadLayer(std::move(source.tensor)));

@@ -23,6 +23,7 @@
 #include "absl/time/time.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/exec/device.h"
+#include "core/quant/digest.h"
 #include "core/types.h"
 #include "kernels/base/mutex.h"
 
@@ -115,7 +116,7 @@ class LayerRegistry {
   absl::Status ReadAndPlace(const std::shared_ptr<Load>& load, std::string& format);
   bool ClaimContent(const std::shared_ptr<Load>& load, const std::string& content);
   absl::Status LoadOnDevice(const std::shared_ptr<Load>& load, CheckpointLayer source,
-                            const std::string& digest, const std::string& content);
+                            LayerContent read, const std::string& content);
   bool Report(const std::shared_ptr<Load>& load, const LayerProgress& progress);
   void FailLoad(const std::shared_ptr<Load>& load, const absl::Status& status);
 

@@ -29,6 +29,31 @@ bool Any(const Parts& parts, bool (*has)(const QuantSpec&)) {
                      [has](const StandardTensor& part) { return has(part.spec); });
 }
 
+// ---- agreement ----
+
+// The first format of a bias among `parts`; those without one get zeros.
+NumberFormat BiasOf(const Parts& parts) {
+  for (const StandardTensor& part : parts) {
+    if (part.spec.bias.present()) return part.spec.bias;
+  }
+  return kNoFormat;
+}
+
+// As it will be: an implied zero point of integers can be written out.
+ZeroPointKind WrittenZeroPoint(const QuantSpec& spec, bool others_write) {
+  const bool implied =
+      spec.zero_point == ZeroPointKind::kNone && spec.weight.kind == NumberKind::kInteger;
+  return implied && others_write ? ZeroPointKind::kInteger : spec.zero_point;
+}
+
+bool HasZeroPoints(const QuantSpec& spec) { return spec.zero_point == ZeroPointKind::kInteger; }
+
+bool SameActivations(const StandardTensor& a, const StandardTensor& b) {
+  return a.spec.activation == b.spec.activation &&
+         a.spec.activation_scale == b.spec.activation_scale &&
+         a.spec.activation_group == b.spec.activation_group && a.encoding == b.encoding;
+}
+
 // ---- one way of writing each optional tensor ----
 
 // The implied zero point, written out.
@@ -99,39 +124,11 @@ Buffer RepeatRows(const Buffer& grid, const StandardTensor& part, int64_t block_
   return out;
 }
 
-// ---- agreement ----
-
-absl::Status CheckAlike(const Parts& parts) {
-  const StandardTensor& first = parts.front();
-  for (size_t i = 1; i < parts.size(); ++i) {
-    const StandardTensor& part = parts[i];
-    if (part.shape.k != first.shape.k) return Differ("K", i);
-    if (!(part.spec.weight == first.spec.weight)) return Differ("weight type", i);
-    if (!(part.spec.scale == first.spec.scale)) return Differ("scale type", i);
-    if (part.spec.scale_block_k != first.spec.scale_block_k) return Differ("group size", i);
-    if (part.scale_columns != first.scale_columns) return Differ("number of groups", i);
-    if (!(part.spec.bias == first.spec.bias)) return Differ("bias type", i);
-    if (part.spec.zero_point != first.spec.zero_point) return Differ("kind of zero points", i);
-    if (!(part.spec.activation == first.spec.activation) ||
-        part.spec.activation_scale != first.spec.activation_scale ||
-        part.spec.activation_group != first.spec.activation_group ||
-        !(part.encoding == first.encoding)) {
-      return Differ("quantization of activations", i);
-    }
-    if (part.gate_up_interleaved != first.gate_up_interleaved) return Differ("order of rows", i);
-  }
-  return absl::OkStatus();
-}
-
-// Writes every optional tensor out that at least one part has, then checks that the rest agrees.
-absl::Status MakeAlike(Parts& parts) {
-  const bool zero_points =
-      Any(parts, [](const QuantSpec& spec) { return spec.zero_point == ZeroPointKind::kInteger; });
+// Writes every optional tensor out that at least one part has.
+void MakeAlike(Parts& parts) {
+  const bool zero_points = Any(parts, HasZeroPoints);
   const bool group_index = Any(parts, [](const QuantSpec& spec) { return spec.has_group_index; });
-  NumberFormat bias;
-  for (const StandardTensor& part : parts) {
-    if (part.spec.bias.present()) bias = part.spec.bias;
-  }
+  const NumberFormat bias = BiasOf(parts);
   const bool input_scale = std::any_of(
       parts.begin(), parts.end(), [](const StandardTensor& part) { return part.has_input_scale; });
   for (StandardTensor& part : parts) {
@@ -140,7 +137,6 @@ absl::Status MakeAlike(Parts& parts) {
     if (group_index) WriteGroupIndex(part);
     if (bias.present()) WriteBias(bias, part);
   }
-  return CheckAlike(parts);
 }
 
 // ---- rows ----
@@ -277,6 +273,27 @@ Buffer JoinExperts(Parts& parts, Buffer StandardTensor::*tensor) {
 
 }  // namespace
 
+absl::Status CheckAlike(const std::vector<StandardTensor>& parts) {
+  const StandardTensor& first = parts.front();
+  const bool zero_points = Any(parts, HasZeroPoints);
+  const NumberFormat bias = BiasOf(parts);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const StandardTensor& part = parts[i];
+    if (part.shape.k != first.shape.k) return Differ("K", i);
+    if (!(part.spec.weight == first.spec.weight)) return Differ("weight type", i);
+    if (!(part.spec.scale == first.spec.scale)) return Differ("scale type", i);
+    if (part.spec.scale_block_k != first.spec.scale_block_k) return Differ("group size", i);
+    if (part.scale_columns != first.scale_columns) return Differ("number of groups", i);
+    if (part.spec.bias.present() && !(part.spec.bias == bias)) return Differ("bias type", i);
+    if (WrittenZeroPoint(part.spec, zero_points) != WrittenZeroPoint(first.spec, zero_points)) {
+      return Differ("kind of zero points", i);
+    }
+    if (!SameActivations(part, first)) return Differ("quantization of activations", i);
+    if (part.gate_up_interleaved != first.gate_up_interleaved) return Differ("order of rows", i);
+  }
+  return absl::OkStatus();
+}
+
 void SplitScaleRows(int64_t block_n, StandardTensor& tensor) {
   if (tensor.spec.scale_block_n == block_n) return;
   tensor.scales = RepeatRows(tensor.scales, tensor, block_n);
@@ -286,7 +303,8 @@ void SplitScaleRows(int64_t block_n, StandardTensor& tensor) {
 
 absl::StatusOr<StandardTensor> ConcatenateRows(std::vector<StandardTensor> parts) {
   if (parts.size() == 1) return std::move(parts.front());
-  GEMMD_RETURN_IF_ERROR(MakeAlike(parts));
+  GEMMD_RETURN_IF_ERROR(CheckAlike(parts));
+  MakeAlike(parts);
   StandardTensor out;
   for (size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].shape.experts != parts[0].shape.experts) return Differ("number of experts", i);
@@ -319,7 +337,8 @@ absl::StatusOr<StandardTensor> ConcatenateRows(std::vector<StandardTensor> parts
 
 absl::StatusOr<StandardTensor> StackExperts(std::vector<StandardTensor> parts) {
   if (parts.size() == 1) return std::move(parts.front());
-  GEMMD_RETURN_IF_ERROR(MakeAlike(parts));
+  GEMMD_RETURN_IF_ERROR(CheckAlike(parts));
+  MakeAlike(parts);
   StandardTensor out;
   out.shape = {0, parts[0].shape.n, parts[0].shape.k};
   for (size_t i = 0; i < parts.size(); ++i) {

@@ -10,10 +10,15 @@
 
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/quant/standard_tensor.h"
 
 namespace gemmd {
+
+// Whether the parts agree in what is not bridged, as far as that does not depend on their bytes: their buffers may
+// be empty.
+absl::Status CheckAlike(const std::vector<StandardTensor>& parts);
 
 // The parts see the same activations, so what they say of them becomes one: the largest static scale, the
 // smallest global scale (a divisor); static zero points with their scales, and input scales, must agree.

@@ -143,8 +143,9 @@ TEST(InspectTest, NamesFileModuleTensorExpectedAndGot) {
   EXPECT_THAT(problem["message"].get<std::string>(), HasSubstr("got"));
   const ToolRun text = Tool({"inspect", directory.path().string()});
   EXPECT_EQ(text.code, kFailed);
-  EXPECT_THAT(text.out, HasSubstr("PROBLEMS\n  BAD_CHECKPOINT  model.safetensors: module " +
-                                  std::string(kDownProj)));
+  EXPECT_THAT(text.out, HasSubstr("PROBLEMS\n  BAD_CHECKPOINT  " +
+                                  (directory.path() / "model.safetensors").string() +
+                                  ": module " + kDownProj));
 }
 
 TEST(InspectTest, NamesAFileThatIsMissingAndATensorThatIsNowhere) {
@@ -194,6 +195,84 @@ TEST(InspectTest, MissingExpertsAndPartsAreProblemsOfTheModel) {
   }
 }
 
+TEST(InspectTest, NamesEverythingThatTheModelLacks) {
+  EditableCheckpoint checkpoint(kGptqCase);
+  checkpoint.config = {{"num_hidden_layers", 4}, {"num_experts", 3}};
+  checkpoint.tensors = PlainLinears(
+      {"layers.0.q_proj", "layers.0.k_proj", "layers.0.v_proj", "layers.0.o_proj",
+       "layers.1.q_proj", "layers.1.v_proj", "layers.3.experts.0.w2", "layers.3.experts.1.w2"}, 0);
+  TemporaryDirectory directory;
+  checkpoint.Write(directory.path());
+  const Inspection inspection = Inspect(directory.path());
+  EXPECT_EQ(inspection.code, kFailed);
+  std::vector<std::string> messages;
+  for (const json& problem : inspection.report["problems"]) messages.push_back(problem["message"]);
+  EXPECT_THAT(messages, testing::UnorderedElementsAre(
+                            HasSubstr("3 (num_experts); got 2"),
+                            HasSubstr("module layers.1.k_proj: expected"),
+                            HasSubstr("module layers.1.o_proj: expected"),
+                            HasSubstr("there are none in layers.2")));
+}
+
+// Only its scale says that a module of 8-bit weights is quantized; without it, or with the scales alone, it is still one
+// that should be there.
+TEST(InspectTest, AModuleWithoutItsScaleOrItsCodesIsAProblem) {
+  struct Case {
+    const char* checkpoint;
+    const char* module;
+    const char* gone;
+  };
+  for (const auto& [name, module, gone] :
+       {Case{"ct_fp8_tensor_static", kDownProj, ".weight_scale"},
+        Case{"ct_int8_channel_sym", kDownProj, ".weight_scale"},
+        Case{"encoded_fp8_experts_block", "model.layers.0.mlp.experts.1.w2", ".weight_scale_inv"},
+        Case{"encoded_fp8_stack_shared", "model.layers.0.mlp.experts.down_proj", "_scale_inv"},
+        Case{"gptoss_mxfp4_hf", "model.layers.0.mlp.experts.down_proj", "_blocks"}}) {
+    EditableCheckpoint checkpoint(name);
+    ASSERT_EQ(checkpoint.tensors.erase(std::string(module) + gone), 1u) << name;
+    TemporaryDirectory directory;
+    checkpoint.Write(directory.path());
+    const Inspection inspection = Inspect(directory.path());
+    EXPECT_EQ(inspection.code, kFailed) << name;
+    ASSERT_EQ(inspection.report["problems"].size(), 1u) << inspection.report["problems"].dump(2);
+    EXPECT_EQ(inspection.report["problems"][0]["module"], module);
+  }
+}
+
+TEST(InspectTest, TellsAFaultOfTheConfigOnce) {
+  EditableCheckpoint checkpoint("modelopt_fp8_llama");
+  checkpoint.config.erase("quantization_config");
+  checkpoint.modelopt_config["quantization"]["group_size"] = "sixteen";
+  TemporaryDirectory directory;
+  checkpoint.Write(directory.path());
+  const Inspection inspection = Inspect(directory.path());
+  EXPECT_EQ(inspection.code, kFailed);
+  ASSERT_EQ(inspection.report["problems"].size(), 1u) << inspection.report["problems"].dump(2);
+  const json& problem = inspection.report["problems"][0];
+  EXPECT_EQ(problem["file"], "hf_quant_config.json");
+  EXPECT_EQ(problem["module"], kDownProj);
+  EXPECT_THAT(problem["message"].get<std::string>(),
+              HasSubstr("\"group_size\": expected an integer below 2^63, got \"sixteen\"; and so for 6 more modules"));
+}
+
+// What registration would say of a joined layer, without reading it.
+TEST(InspectTest, SaysWhichPartsDoNotFitTogether) {
+  EditableCheckpoint checkpoint(kGptqCase);
+  checkpoint.config = json::object();
+  checkpoint.tensors = PlainLinears({"l.0.gate_proj", "l.0.up_proj"}, 0);
+  checkpoint.tensors["l.0.up_proj.weight"] = {"BF16", {2, 2}, std::string(8, 0)};
+  TemporaryDirectory directory;
+  checkpoint.Write(directory.path());
+  const Inspection inspection = Inspect(directory.path());
+  EXPECT_EQ(inspection.code, kFailed);
+  ASSERT_EQ(inspection.report["problems"].size(), 1u);
+  const json& problem = inspection.report["problems"][0];
+  EXPECT_EQ(problem["module"], "l.0.gate_up_proj");
+  EXPECT_EQ(problem["reason"], "BAD_CHECKPOINT");
+  EXPECT_EQ(problem["message"].get<std::string>(),
+            ReadLayer(directory.path(), "l.0.gate_up_proj").status().message());
+}
+
 TEST(InspectTest, SaysWhichPartsStaySingle) {
   EditableCheckpoint checkpoint(kGptqCase);
   checkpoint.config = {{"attention_k_eq_v", true}};
@@ -232,6 +311,41 @@ TEST(InspectTest, AMissingFileIsOneProblemOfAllItsModules) {
     EXPECT_EQ(message.find(std::string("1 module needs it, ") + kDownProj) != std::string::npos,
               quantized)
         << message;
+  }
+}
+
+// Two layers in two files, the second of which is missing: one problem, and the first is whole.
+TEST(InspectTest, AMissingFileHidesNoModuleOfTheOthers) {
+  for (const bool quantized : {true, false}) {
+    EditableCheckpoint checkpoint(kGptqCase);
+    RawTensors second;
+    if (quantized) {
+      for (const auto& [name, tensor] : checkpoint.tensors) {
+        second["model.layers.1" + name.substr(std::strlen("model.layers.0"))] = tensor;
+      }
+    } else {
+      checkpoint.config.erase("quantization_config");
+      checkpoint.tensors = PlainLinears({kDownProj}, 0);
+      checkpoint.tensors["model.layers.0.ln.weight"] = {"BF16", {4}, std::string(8, 0)};
+      second = PlainLinears({"model.layers.1.mlp.down_proj", "model.layers.1.ln", "norm"}, 0);
+    }
+    TemporaryDirectory directory;
+    checkpoint.Write(directory.path());
+    json weight_map;
+    for (const auto& [name, tensor] : checkpoint.tensors) weight_map[name] = "model.safetensors";
+    for (const auto& [name, tensor] : second) weight_map[name] = "absent.safetensors";
+    WriteFile(directory.path() / "model.safetensors.index.json",
+              json{{"weight_map", weight_map}}.dump());
+    const Inspection inspection = Inspect(directory.path());
+    EXPECT_EQ(inspection.code, kFailed);
+    ASSERT_EQ(inspection.report["problems"].size(), 1u) << inspection.report["problems"].dump(2);
+    const json& problem = inspection.report["problems"][0];
+    EXPECT_EQ(problem["file"], "absent.safetensors");
+    EXPECT_THAT(problem["message"].get<std::string>(),
+                HasSubstr("1 module needs it, model.layers.1.mlp.down_proj"));
+    ASSERT_EQ(inspection.report["modules"].size(), 1u);
+    EXPECT_EQ(inspection.report["modules"][0]["module"], kDownProj);
+    EXPECT_EQ(inspection.report["quantized_modules"], 2);
   }
 }
 

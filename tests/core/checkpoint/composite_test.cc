@@ -186,5 +186,45 @@ TEST(CompositeErrorTest, RefusesPartsOfDifferentSchemes) {
   EXPECT_THAT(std::string(layer.status().message()), HasSubstr("unquantized"));
 }
 
+// Plain linears, `module` with K 2 instead of 4.
+RawTensors OneIsShorter(const std::vector<std::string>& modules, const std::string& module) {
+  RawTensors tensors = PlainLinears(modules, 0);
+  tensors.at(module + ".weight") = {"BF16", {2, 2}, std::string(8, 0)};
+  return tensors;
+}
+
+TEST(CompositeErrorTest, NamesPartsWhoseKDiffers) {
+  struct Case {
+    std::vector<std::string> modules;
+    const char* shorter;
+    const char* joined;
+    const char* message;
+  };
+  for (const Case& one : {Case{{"a.q_proj", "a.k_proj", "a.v_proj"}, "a.v_proj", "a.qkv_proj",
+                               "module a.qkv_proj: its part a.v_proj: expected K 4 as a.q_proj "
+                               "has, got 2"},
+                          Case{{"experts.0.w2", "experts.1.w2"}, "experts.1.w2", "experts.w2",
+                               "module experts.w2: its expert 1: expected N x K 2 x 4 as its first "
+                               "expert has, got 2 x 2"}}) {
+    const TemporaryDirectory directory;
+    WriteFile(directory.path() / "config.json", "{}");
+    WriteTensors(directory.path() / "model.safetensors", OneIsShorter(one.modules, one.shorter));
+    const absl::Status status = ReadLayer(directory.path(), one.joined).status();
+    EXPECT_EQ(ReasonOf(status), "BAD_CHECKPOINT") << status;
+    EXPECT_EQ(std::string(status.message()), one.message);
+  }
+}
+
+TEST(CompositeErrorTest, NoSliceHidesThatKDiffers) {
+  const TemporaryDirectory directory;
+  WriteFile(directory.path() / "config.json", "{}");
+  WriteTensors(directory.path() / "model.safetensors",
+               OneIsShorter({"a.gate_proj", "a.up_proj"}, "a.up_proj"));
+  SliceRequest both;  // columns that both parts have
+  both.columns.range = {0, 2};
+  EXPECT_EQ(ReasonOf(ReadLayer(directory.path(), "a.gate_up_proj", nullptr, {}, both).status()),
+            "BAD_CHECKPOINT");
+}
+
 }  // namespace
 }  // namespace gemmd

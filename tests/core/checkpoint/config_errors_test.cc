@@ -4,8 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/errors.h"
 #include "kernels/base/status.h"
 #include "tests/core/checkpoint/test_checkpoint.h"
 
@@ -214,6 +218,62 @@ TEST(ConfigErrorsTest, NameFileModuleKeyExpectedAndGot) {
   }
 }
 
+// Whatever a group size is, it is the config's fault, not that of a tensor which does not fit it.
+TEST(ConfigErrorsTest, NameTheGroupSizeThatIsNone) {
+  const std::string ct = "/config_groups/group_0/";
+  const std::vector<std::pair<const char*, std::string>> keys = {
+      {kGptq, "/group_size"},
+      {kAwq, "/group_size"},
+      {kCtInt, ct + "weights/group_size"},
+      {kCtNvfp4, ct + "weights/group_size"},
+      {kCtNvfp4, ct + "input_activations/group_size"},
+      {kAutoRound, "/group_size"},
+      {kQuark, "/global_quant_config/weight/group_size"},
+      {kModelOpt, "/group_size"}};
+  for (const auto& [name, pointer] : keys) {
+    for (const char* value : {"1000000000000000000", "1073741825", "-7", "128.0", "\"128\"", "true",
+                              "9223372036854775808", "-9223372036854775808", "0"}) {
+      if (std::string(value) == "0" && name == kModelOpt) continue;  // it writes 0 for none
+      SCOPED_TRACE(absl::StrCat(name, pointer, " = ", value));
+      EditableCheckpoint checkpoint(name);
+      const bool in_file = !checkpoint.modelopt_config.is_null();
+      if (in_file) checkpoint.config.erase("quantization_config");
+      Damage(in_file ? checkpoint.modelopt_config : checkpoint.config,
+             (in_file ? "/quantization" : "/quantization_config") + pointer, value);
+      const TemporaryDirectory directory;
+      checkpoint.Write(directory.path());
+      std::string module;
+      const absl::Status status = FirstError(directory.path(), module);
+      EXPECT_EQ(ReasonOf(status), "BAD_CHECKPOINT") << status;
+      const std::string message(status.message());
+      EXPECT_EQ(message.rfind((directory.path() / (in_file ? kQuantConfigFile : kConfig)).string(), 0),
+                0u)
+          << message;
+      EXPECT_THAT(message, HasSubstr("\"group_size\": expected "));
+      EXPECT_THAT(message, HasSubstr(absl::StrCat("got ", value)));
+    }
+  }
+}
+
+// A size of 16 bits and more means none; one that no type has does not.
+TEST(ConfigErrorsTest, NameBitsThatNoTypeHas) {
+  for (const auto& [name, pointer] :
+       {std::pair(kAutoRound, "/bits"), std::pair(kAutoRound, "/act_bits"),
+        std::pair(kGptq, "/bits"), std::pair(kAwq, "/bits"),
+        std::pair(kCtInt, "/config_groups/group_0/weights/num_bits"),
+        std::pair(kCtNvfp4, "/config_groups/group_0/input_activations/num_bits")}) {
+    EditableCheckpoint checkpoint(name);
+    Damage(checkpoint.config, std::string("/quantization_config") + pointer, "1000000000000000000");
+    const TemporaryDirectory directory;
+    checkpoint.Write(directory.path());
+    std::string module;
+    const std::string message(FirstError(directory.path(), module).message());
+    EXPECT_EQ(message.rfind((directory.path() / kConfig).string(), 0), 0u) << message;
+    EXPECT_THAT(message, HasSubstr("bits"));
+    EXPECT_THAT(message, HasSubstr("1000000000000000000"));
+  }
+}
+
 TEST(ConfigErrorsTest, NameTheFileOfOlderExporters) {
   for (const auto& [name, base] :
        {std::pair("quantize_config.json", kGptq), std::pair("quant_config.json", kAwq)}) {
@@ -227,7 +287,7 @@ TEST(ConfigErrorsTest, NameTheFileOfOlderExporters) {
     std::string module;
     const std::string message(FirstError(directory.path(), module).message());
     EXPECT_EQ(message, (directory.path() / name).string() + ": module " + module +
-                           ": \"bits\": expected an integer, got \"four\"");
+                           ": \"bits\": expected an integer below 2^63, got \"four\"");
   }
 }
 
@@ -273,6 +333,16 @@ TEST(ConfigErrorsTest, NameWhatIsWrongWithTheIndex) {
     const std::string message(FirstError(directory.path(), module).message());
     EXPECT_EQ(message.rfind(file.string() + ": ", 0), 0u) << message;
     EXPECT_THAT(message, HasSubstr(expected));
+  }
+}
+
+TEST(ConfigErrorsTest, AreTheSameForEveryModule) {
+  EXPECT_EQ(WithoutModule("/a/config.json: module a.b: \"bits\": expected 4"),
+            "/a/config.json: \"bits\": expected 4");
+  EXPECT_EQ(WithoutModule("module a.b: /a/x.safetensors: no such file"),
+            "/a/x.safetensors: no such file");
+  for (const char* other : {"/a/config.json: not valid JSON", "", "x: module y", "module y"}) {
+    EXPECT_EQ(WithoutModule(other), other);
   }
 }
 

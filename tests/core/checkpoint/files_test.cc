@@ -262,7 +262,25 @@ TEST_F(ShardedTest, NamesAMissingShard) {
   std::filesystem::remove(directory_.path() / kFirst);
   const auto layer = Read();
   EXPECT_EQ(Outcome(layer), "BAD_CHECKPOINT");
-  EXPECT_THAT(std::string(layer.status().message()), HasSubstr(kFirst));
+  EXPECT_THAT(std::string(layer.status().message()),
+              HasSubstr((directory_.path() / kFirst).string() + ": expected by the index"));
+}
+
+TEST_F(ShardedTest, NamesShardsByTheirPaths) {
+  const std::string second = (directory_.path() / kSecond).string();
+  map_[scales_ + "_more"] = kSecond;
+  EXPECT_EQ(std::string(Read().status().message()),
+            second + ": module " + kModule + ": tensor " + scales_ +
+                                           "_more: named by the index, but not in the file");
+  map_.erase(scales_ + "_more");
+  map_.erase(scales_);
+  EXPECT_EQ(std::string(Read().status().message()),
+            second + ": module " + kModule + ": tensor " + scales_ +
+                                           ": expected in no file by the index");
+  WriteFile(second, "");
+  EXPECT_EQ(std::string(Read().status().message()),
+            std::string("module ") + kModule + ": " + second +
+                                           ": a file of 0 bytes is no safetensors file");
 }
 
 TEST_F(ShardedTest, RefusesAnIndexThatLeadsElsewhere) {

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "core/checkpoint/model_plan.h"
 #include "kernels/base/status.h"
+#include "tests/core/checkpoint/plain_model.h"
 #include "tests/core/checkpoint/test_checkpoint.h"
 
 namespace gemmd {
@@ -17,42 +17,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-using Names = std::vector<std::string>;
-
-// A model of plain linears, opened.
-class Model {
- public:
-  Model(const std::string& config, const Names& modules) {
-    WriteFile(directory_.path() / "config.json", config);
-    WriteTensors(directory_.path() / "model.safetensors", PlainLinears(modules, 0x3f));
-    const auto checkpoint = Checkpoint::Open(directory_.path());
-    EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
-    if (checkpoint.ok()) checkpoint_ = *checkpoint;
-  }
-  absl::StatusOr<ModelPlan> Plan(ModelSelection selection) const {
-    return PlanModel(*checkpoint_, selection);
-  }
-  absl::StatusOr<ModelPlan> Fused() const { return Plan({.fuse = true}); }
-  absl::Status Read(const std::string& module, const SliceRequest& slice = {}) const {
-    return checkpoint_->ReadLayer(module, nullptr, slice).status();
-  }
-
- private:
-  TemporaryDirectory directory_;
-  std::shared_ptr<const Checkpoint> checkpoint_;
-};
-
-// `names` in the attention of each layer.
-Names Attention(const std::vector<Names>& layers) {
-  Names modules;
-  for (size_t layer = 0; layer < layers.size(); ++layer) {
-    for (const std::string& name : layers[layer]) {
-      modules.push_back(absl::StrCat("model.layers.", layer, ".self_attn.", name));
-    }
-  }
-  return modules;
-}
-
 Names Experts(int count) {
   Names modules;
   for (int expert = 0; expert < count; ++expert) {
@@ -61,7 +25,6 @@ Names Experts(int count) {
   return modules;
 }
 
-const Names kQkv = {"q_proj", "k_proj", "v_proj"};
 const Names kQk = {"q_proj", "k_proj"};
 const Names kQ = {"q_proj"};
 const Names kLatent = {"q_proj", "kv_a_proj_with_mqa", "kv_b_proj"};
@@ -93,7 +56,7 @@ TEST(ExpertCountTest, RefusesAStackWithoutTheLastOfTheConfigsExperts) {
        {R"({"num_experts": 4})", R"({"num_local_experts": 4})", R"({"n_routed_experts": 4})",
         R"({"moe_num_experts": [2, 2]})", R"({"text_config": {"num_experts": 4}})",
         R"({"thinker_config": {"text_config": {"n_routed_experts": 4}}})"}) {
-    const Model damaged(config, Experts(3));
+    const PlainModel damaged(config, Experts(3));
     for (const absl::Status& status :
          {damaged.Fused().status(), damaged.Read("model.layers.0.mlp.experts.down_proj"),
           damaged.Plan({.experts = {.rank = 0, .size = 3, .range = {}}}).status()}) {
@@ -103,14 +66,14 @@ TEST(ExpertCountTest, RefusesAStackWithoutTheLastOfTheConfigsExperts) {
                         HasSubstr("4 ("), HasSubstr("got 3")));
     }
     EXPECT_TRUE(damaged.Plan({}).ok()) << "each for itself is asked for";
-    const Model whole(config, Experts(4));
+    const PlainModel whole(config, Experts(4));
     EXPECT_TRUE(whole.Fused().ok()) << whole.Fused().status();
     EXPECT_TRUE(whole.Read("model.layers.0.mlp.experts.down_proj").ok());
   }
 }
 
 TEST(ExpertCountTest, NamesTheKeyByItsPath) {
-  const Model damaged(R"({"text_config": {"num_experts": 4}})", Experts(3));
+  const PlainModel damaged(R"({"text_config": {"num_experts": 4}})", Experts(3));
   EXPECT_THAT(std::string(damaged.Fused().status().message()),
               HasSubstr("4 (text_config.num_experts)"));
 }
@@ -130,15 +93,15 @@ TEST(ExpertCountTest, RefusesCountsThatAreNone) {
 TEST(ExpertCountTest, LeavesAloneWhatTheConfigDoesNotCount) {
   for (const char* config :
        {"{}", R"({"num_experts": 0})", R"({"num_experts": null})", R"({"num_experts_per_tok": 4})", R"({"quantization_config": null})"}) {
-    EXPECT_TRUE(Model(config, Experts(3)).Fused().ok()) << config;
+    EXPECT_TRUE(PlainModel(config, Experts(3)).Fused().ok()) << config;
   }
-  const Model shared(R"({"num_experts": 4})",
+  const PlainModel shared(R"({"num_experts": 4})",
                      {"mlp.shared_experts.0.w2", "mlp.shared_experts.1.w2"});
   EXPECT_TRUE(shared.Fused().ok()) << "every token goes through these";
 }
 
 TEST(ExpertCountTest, CountsWholeStacksAlsoForARank) {
-  const Model whole(R"({"num_experts": 4})", Experts(4));
+  const PlainModel whole(R"({"num_experts": 4})", Experts(4));
   const SliceRequest slice{.experts = {.rank = 1, .size = 2, .range = {}}};
   EXPECT_TRUE(whole.Read("model.layers.0.mlp.experts.down_proj", slice).ok());
   for (const bool fuse : {false, true}) {
@@ -164,17 +127,17 @@ TEST(ExpertCountTest, HoldsForStacksThatAreStoredAsOne) {
 
 TEST(PartsTest, RefusesALayerWithoutAPartThatOthersHave) {
   for (const Names& left : {kQk, kQ, Names{"k_proj"}, Names{"q_proj", "v_proj"}}) {
-    const auto plan = Model("{}", Attention({kQkv, kQkv, left})).Fused();
+    const auto plan = PlainModel("{}", Attention({kQkv, kQkv, left})).Fused();
     EXPECT_EQ(ReasonOf(plan.status()), "BAD_CHECKPOINT");
     EXPECT_THAT(std::string(plan.status().message()),
                 AllOf(HasSubstr("module model.layers.2.self_attn."), HasSubstr("expected"),
                       HasSubstr("2 other layers"), HasSubstr("no tensors")));
   }
   const auto gate =
-      Model("{}", {"l.0.mlp.gate_proj", "l.0.mlp.up_proj", "l.1.mlp.up_proj"}).Fused();
+      PlainModel("{}", {"l.0.mlp.gate_proj", "l.0.mlp.up_proj", "l.1.mlp.up_proj"}).Fused();
   EXPECT_THAT(std::string(gate.status().message()), HasSubstr("module l.1.mlp.gate_proj"));
   const auto latent =
-      Model("{}", {"l.0.a.q_a_proj", "l.0.a.kv_a_proj_with_mqa", "l.1.a.kv_a_proj_with_mqa"})
+      PlainModel("{}", {"l.0.a.q_a_proj", "l.0.a.kv_a_proj_with_mqa", "l.1.a.kv_a_proj_with_mqa"})
           .Fused();
   EXPECT_THAT(std::string(latent.status().message()), HasSubstr("module l.1.a.q_a_proj"));
 }
@@ -186,7 +149,7 @@ TEST(PartsTest, RefusesAStackWhoseExpertsAllLackAPart) {
     modules.push_back(absl::StrCat("l.", expert, "w1"));
     if (expert[0] == '0') modules.push_back(absl::StrCat("l.", expert, "w3"));
   }
-  EXPECT_THAT(std::string(Model("{}", modules).Fused().status().message()),
+  EXPECT_THAT(std::string(PlainModel("{}", modules).Fused().status().message()),
               HasSubstr("module l.1.mlp.experts.0.w3: expected beside w1"));
 }
 
@@ -202,16 +165,16 @@ TEST(PartsTest, AcceptsWhatTheConfigExplains) {
       {R"({"use_cla": true, "cla_share_factor": 2})", kQ, "use_cla"},
   };
   for (const Case& one : cases) {
-    const auto plan = Model(one.config, Attention({kQkv, kQkv, one.layer})).Fused();
+    const auto plan = PlainModel(one.config, Attention({kQkv, kQkv, one.layer})).Fused();
     ASSERT_TRUE(plan.ok()) << plan.status();
     EXPECT_THAT(plan->notes,
                 ElementsAre(AllOf(HasSubstr("model.layers.2.self_attn"), HasSubstr(one.note))));
     EXPECT_EQ(plan->modules.size(), 2 + one.layer.size());
     // It explains this and nothing else.
-    const auto other = Model(one.config, Attention({kQkv, {"k_proj", "v_proj"}, kQkv})).Fused();
+    const auto other = PlainModel(one.config, Attention({kQkv, {"k_proj", "v_proj"}, kQkv})).Fused();
     EXPECT_EQ(ReasonOf(other.status()), "BAD_CHECKPOINT") << one.config;
   }
-  const Model too_early(cases[1].config, Attention({kQkv, kQ, kQ}));
+  const PlainModel too_early(cases[1].config, Attention({kQkv, kQ, kQ}));
   EXPECT_THAT(std::string(too_early.Fused().status().message()),
               HasSubstr("model.layers.1.self_attn.k_proj"));
 }
@@ -222,21 +185,21 @@ TEST(PartsTest, SaysNothingOfModelsThatAreMadeSo) {
         Names{"l.0.mixer.up_proj", "l.1.mixer.up_proj"}, Names{"l.0.mlp.w1", "l.0.mlp.w2"},
         Names{"l.0.cross_attn.q_proj", "l.0.self_attn.q_proj", "l.0.self_attn.k_proj",
               "l.0.self_attn.v_proj"}}) {
-    const auto plan = Model("{}", modules).Fused();
+    const auto plan = PlainModel("{}", modules).Fused();
     ASSERT_TRUE(plan.ok()) << plan.status();
     EXPECT_THAT(plan->notes, IsEmpty()) << modules.front();
   }
 }
 
 TEST(PartsTest, SaysWhichPartsStaySingleEverywhere) {
-  const auto plan = Model("{}", Attention({kQk, kQk, kQk})).Fused();
+  const auto plan = PlainModel("{}", Attention({kQk, kQk, kQk})).Fused();
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_THAT(
       plan->notes,
       ElementsAre(
           "module model.layers.0.self_attn and 2 more: q_proj, k_proj stay single, there is no "
           "qkv_proj: the model has no v_proj"));
-  const auto gate = Model("{}", {"l.0.mlp.gate_proj", "l.1.mlp.gate_proj"}).Fused();
+  const auto gate = PlainModel("{}", {"l.0.mlp.gate_proj", "l.1.mlp.gate_proj"}).Fused();
   ASSERT_TRUE(gate.ok()) << gate.status();
   EXPECT_EQ(gate->notes.size(), 1u) << "a gate without what it gates";
 }
@@ -261,7 +224,7 @@ TEST(PartsTest, SaysWhichPartIsNotQuantized) {
 }
 
 TEST(PartsTest, LooksAtWhatIsChosen) {
-  const Model damaged("{}", Attention({kQkv, kQk}));
+  const PlainModel damaged("{}", Attention({kQkv, kQk}));
   EXPECT_TRUE(damaged.Plan({.exclude = {"model.layers.1.*"}, .fuse = true}).ok());
   EXPECT_TRUE(damaged.Plan({.modules = {"model.layers.1.self_attn.q_proj"}, .fuse = true}).ok())
       << "asked for by its own name";

@@ -159,6 +159,19 @@ TEST_F(NodeModelTest, FailsWholeAndSaysWhatFailed) {
   EXPECT_EQ(left[0].layer_id, held.Wait()->layer_id);
 }
 
+TEST_F(NodeModelTest, TellsAFaultOfAllModulesOnce) {
+  EditableCheckpoint checkpoint(kLlama);
+  checkpoint.config.erase("quantization_config");
+  checkpoint.modelopt_config["quantization"]["quant_algo"] = "NVFP5";
+  checkpoint.Write(directory.path());
+  const std::string message(Register(Of(directory.path().string())).status().message());
+  const size_t first = message.find("hf_quant_config.json");
+  ASSERT_NE(first, std::string::npos) << message;
+  EXPECT_EQ(message.find("hf_quant_config.json", first + 1), std::string::npos) << message;
+  // How many were tried before the first one failed differs.
+  EXPECT_THAT(message, HasSubstr("of 7 modules cannot be registered"));
+}
+
 TEST_F(NodeModelTest, SaysHowManyWereNotTried) {
   ModelPlan plan;
   for (const char* module : {"model.layers.0.mlp.down_proj", "no.such", "a.third", "a.fourth"}) {

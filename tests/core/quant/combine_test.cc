@@ -155,6 +155,28 @@ TEST(ConcatenateRowsTest, RefusesWhatCannotBeOneLayer) {
             "PARTS_DIFFER");
 }
 
+// What a list of layers says of them tells whether they will fit, and what is bridged is no difference.
+TEST(CheckAlikeTest, NeedsNoBytes) {
+  const QuantSpec plain{.weight = IntegerFormat(4), .scale = kFloat16, .scale_block_k = 16};
+  QuantSpec full = plain;
+  full.zero_point = ZeroPointKind::kInteger;
+  full.bias = kFloat16;
+  full.has_group_index = true;
+  QuantSpec other = plain;
+  other.bias = kFloat32;
+  const auto facts = [](const QuantSpec& spec, int64_t k) {
+    StandardTensor tensor;
+    tensor.spec = spec;
+    tensor.shape = {1, 4, k};
+    tensor.scale_columns = k / 16;
+    return tensor;
+  };
+  EXPECT_TRUE(CheckAlike({facts(plain, 64), facts(full, 64)}).ok());
+  EXPECT_TRUE(CheckAlike({facts(full, 64), facts(plain, 64)}).ok());
+  EXPECT_EQ(ReasonOf(CheckAlike({facts(plain, 64), facts(plain, 32)})), "PARTS_DIFFER");
+  EXPECT_EQ(ReasonOf(CheckAlike({facts(full, 64), facts(other, 64)})), "PARTS_DIFFER");
+}
+
 TEST(StackExpertsTest, KeepsEveryExpert) {
   for (const QuantSpec& spec : Specs()) {
     const std::vector<StandardTensor> parts = {AnyTensor(spec, {1, 8, 64}, 1),

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/quant/bit_row.h"
+#include "core/quant/digest.h"
 #include "core/quant/reference.h"
 
 namespace gemmd {
@@ -46,6 +47,27 @@ TEST(CountNotFiniteTest, CountsFloat32OfAllExperts) {
   tensor.codes.resize(sizeof(values));
   std::memcpy(tensor.codes.data(), values, sizeof(values));
   EXPECT_EQ(CountNotFinite(tensor), 4);
+}
+
+// More codes than are looked at together, with the odd one anywhere; and the digest beside the count is the digest.
+TEST(CountNotFiniteTest, FindsOneAmongMany) {
+  for (const NumberFormat& format : {kFloat8E4M3, kFloat8E5M2, kBFloat16, kFloat32}) {
+    const int64_t k = (200 << 10) + 4;
+    StandardTensor tensor{.shape = {1, 1, k}};
+    tensor.spec.weight = format;
+    const size_t bytes = static_cast<size_t>(format.bits / 8);
+    const uint32_t not_a_number = 0xffffffffu >> (32 - format.bits);
+    for (const int64_t at : {int64_t{0}, int64_t{1023}, int64_t{1024}, int64_t{70000}, k - 1}) {
+      tensor.codes = Buffer();
+      tensor.codes.resize(static_cast<size_t>(k) * bytes);
+      EXPECT_EQ(ContentOf(tensor).not_finite_weights, 0);
+      std::memcpy(tensor.codes.data() + static_cast<size_t>(at) * bytes, &not_a_number, bytes);
+      EXPECT_EQ(CountNotFinite(tensor), 1) << static_cast<int>(format.bits) << " " << at;
+      const LayerContent content = ContentOf(tensor);
+      EXPECT_EQ(content.not_finite_weights, 1) << static_cast<int>(format.bits) << " " << at;
+      EXPECT_EQ(content.digest, Digest(tensor));
+    }
+  }
 }
 
 }  // namespace

@@ -1,0 +1,87 @@
+#include "core/checkpoint/module_names.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace gemmd {
+namespace {
+
+constexpr char kExperts[] = "experts.";
+
+// Plain decimal numbers of 31 bits only: "007" and "+7" name something else.
+std::optional<int64_t> NumberOf(const std::string& component) {
+  int32_t number = 0;
+  if (!absl::SimpleAtoi(component, &number) || number < 0 || absl::StrCat(number) != component) {
+    return std::nullopt;
+  }
+  return number;
+}
+
+}  // namespace
+
+std::pair<std::string, std::string> SplitModule(const std::string& module) {
+  const size_t dot = module.rfind('.');
+  if (dot == std::string::npos) return {"", module};
+  return {module.substr(0, dot + 1), module.substr(dot + 1)};
+}
+
+std::optional<std::pair<std::string, int64_t>> ExpertOf(const std::string& prefix) {
+  if (prefix.empty()) return std::nullopt;
+  const auto [parent, digits] = SplitModule(prefix.substr(0, prefix.size() - 1));
+  const std::optional<int64_t> expert = NumberOf(digits);
+  if (!expert || !absl::EndsWith(parent, kExperts)) return std::nullopt;
+  return std::pair(parent, *expert);
+}
+
+std::string RoleOf(const std::string& prefix) {
+  std::vector<std::string> components = absl::StrSplit(prefix, '.');
+  for (std::string& component : components) {
+    if (NumberOf(component)) component.assign(1, '*');
+  }
+  return absl::StrJoin(components, ".");
+}
+
+std::optional<LayerName> LayerNameOf(const std::string& name) {
+  for (size_t begin = 0; begin < name.size();) {
+    const size_t end = std::min(name.find('.', begin), name.size());
+    if (const auto layer = NumberOf(name.substr(begin, end - begin))) {
+      return LayerName{name.substr(0, begin), *layer, name.substr(end)};
+    }
+    begin = end + 1;
+  }
+  return std::nullopt;
+}
+
+NamesByPrefix ByPrefix(const std::vector<std::string>& modules) {
+  NamesByPrefix names;
+  for (const std::string& module : modules) {
+    const auto [prefix, name] = SplitModule(module);
+    names[prefix].insert(name);
+  }
+  return names;
+}
+
+NamesByPrefix StoredNames(const std::map<std::string, std::string>& tensors,
+                          const std::vector<std::string>& modules) {
+  NamesByPrefix names = ByPrefix(modules);
+  for (const auto& [tensor, file] : tensors) {
+    const auto [parent, own] = SplitModule(tensor);
+    names[parent].insert(own);
+    if (parent.empty()) continue;
+    const auto [prefix, name] = SplitModule(parent.substr(0, parent.size() - 1));
+    names[prefix].insert(name);
+  }
+  return names;
+}
+
+bool HasName(const NamesByPrefix& stored, const std::string& prefix, const std::string& name) {
+  const auto found = stored.find(prefix);
+  return found != stored.end() && found->second.count(name) > 0;
+}
+
+}  // namespace gemmd

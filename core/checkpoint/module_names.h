@@ -1,0 +1,44 @@
+// What    Names of a checkpoint's modules as places in its model: "model.layers.7.mlp.experts.3.w1" is part w1 of
+//         expert 3 in layer 7 of the stack "model.layers.".
+// Threads Pure functions.
+#ifndef GEMMD_CORE_CHECKPOINT_MODULE_NAMES_H_
+#define GEMMD_CORE_CHECKPOINT_MODULE_NAMES_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gemmd {
+
+// "a.b.c" -> "a.b." and "c".
+std::pair<std::string, std::string> SplitModule(const std::string& module);
+
+// "a.experts.7." -> "a.experts." and 7.
+std::optional<std::pair<std::string, int64_t>> ExpertOf(const std::string& prefix);
+
+// What a place in the model is for: its prefix with '*' for numbers.
+std::string RoleOf(const std::string& prefix);
+
+// A name cut at its first number: "model.layers.", 7 and ".mlp.experts.3.w1".
+struct LayerName {
+  std::string stack;
+  int64_t layer;
+  std::string rest;
+};
+std::optional<LayerName> LayerNameOf(const std::string& name);
+
+// What `modules` and the names of `tensors` hold below each prefix. A tensor counts as itself too: a stack of
+// experts may be stored without a ".weight" behind its name.
+using NamesByPrefix = std::map<std::string, std::set<std::string>>;
+NamesByPrefix ByPrefix(const std::vector<std::string>& modules);
+NamesByPrefix StoredNames(const std::map<std::string, std::string>& tensors,
+                          const std::vector<std::string>& modules);
+bool HasName(const NamesByPrefix& stored, const std::string& prefix, const std::string& name);
+
+}  // namespace gemmd
+
+#endif  // GEMMD_CORE_CHECKPOINT_MODULE_NAMES_H_

@@ -44,8 +44,10 @@ class PrewarmAgreementTest : public ::testing::Test {
   }
 
   static Kernels KernelsIn(const KernelStore& store) {
+    const auto listed = store.List({});
+    EXPECT_TRUE(listed.ok()) << listed.status();
     Kernels kernels;
-    for (const StoredKernel& kernel : *store.List({})) {
+    for (const StoredKernel& kernel : *listed) {
       kernels.insert(kernel.kernel + " " + kernel.key);
     }
     return kernels;

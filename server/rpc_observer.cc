@@ -34,16 +34,17 @@ std::string ReasonIn(const grpc::Status& status) {
   return "";
 }
 
-void LogFailure(const std::string& method, const grpc::Status& status, absl::Duration took) {
+void LogFailure(const std::string& method, grpc::StatusCode code, const grpc::Status& status,
+                absl::Duration took) {
   static FailureLog log("call failed", 10);
-  log.Write({method, static_cast<absl::StatusCode>(status.error_code()), ReasonIn(status),
-             status.error_message(), took});
+  log.Write({method, static_cast<absl::StatusCode>(code), ReasonIn(status), status.error_message(),
+             took});
 }
 
 class RpcObserver : public grpc::experimental::Interceptor {
  public:
-  RpcObserver(Metrics* metrics, std::string method)
-      : metrics_(metrics), method_(std::move(method)), arrived_(absl::Now()) {
+  RpcObserver(Metrics* metrics, const grpc::ServerContextBase* context, std::string method)
+      : metrics_(metrics), context_(context), method_(std::move(method)), arrived_(absl::Now()) {
     metrics_->OnRpcStarted(method_);
   }
 
@@ -51,14 +52,18 @@ class RpcObserver : public grpc::experimental::Interceptor {
     if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
       const grpc::Status status = batch->GetSendStatus();
       const absl::Duration took = absl::Now() - arrived_;
-      metrics_->OnRpcFinished(method_, status.error_code(), took);
-      if (!status.ok()) LogFailure(method_, status, took);
+      // What a call that its client cancelled ends with is what the handler made of a request that broke off.
+      const bool is_cancelled = !status.ok() && context_->IsCancelled();
+      const auto code = is_cancelled ? grpc::StatusCode::CANCELLED : status.error_code();
+      metrics_->OnRpcFinished(method_, code, took);
+      if (!status.ok()) LogFailure(method_, code, status, took);
     }
     batch->Proceed();
   }
 
  private:
   Metrics* const metrics_;
+  const grpc::ServerContextBase* const context_;
   const std::string method_;
   const absl::Time arrived_;
 };
@@ -84,7 +89,7 @@ grpc::experimental::Interceptor* RpcObserverFactory::CreateServerInterceptor(
     grpc::experimental::ServerRpcInfo* info) {
   std::string method = info->method();  // "/package.Service/Method"
   if (!method.empty() && method[0] == '/') method.erase(0, 1);
-  return new RpcObserver(metrics_, std::move(method));
+  return new RpcObserver(metrics_, info->server_context(), std::move(method));
 }
 
 }  // namespace gemmd

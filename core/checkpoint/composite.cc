@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "core/checkpoint/errors.h"
+#include "core/checkpoint/module_names.h"
 #include "core/quant/combine.h"
 
 namespace gemmd {
@@ -161,13 +162,14 @@ absl::Status CheckParts(const std::string& module, const PartNames& parts,
 
 absl::StatusOr<std::optional<PartNames>> FindParts(const Index& index, const std::string& module) {
   const auto [prefix, name] = Split(module);
-  if (!absl::EndsWith(prefix, "experts.")) {
+  std::set<int64_t> experts;
+  if (absl::EndsWith(prefix, "experts.")) experts = ExpertsBelow(index, prefix);
+  if (experts.empty()) {  // a shared expert is a dense layer
+    if (IsOfRoutedExperts(prefix)) return std::nullopt;
     GEMMD_ASSIGN_OR_RETURN(const Names parts, RowParts(index, prefix, name));
     if (parts.empty()) return std::nullopt;
     return PartNames{parts};
   }
-  const std::set<int64_t> experts = ExpertsBelow(index, prefix);
-  if (experts.empty()) return std::nullopt;
   const int64_t count = *experts.rbegin() + 1;
   if (count > kMostExperts) {
     return BadCheckpoint(absl::StrCat("module ", module, ": expert ", count - 1,

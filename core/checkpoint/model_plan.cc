@@ -144,7 +144,7 @@ Cut CutOf(const ModelSelection& selection, const std::string& module) {
 // Whether the module is a layer of several experts, by its name.
 bool IsStack(const std::string& module) {
   const auto [prefix, name] = SplitModule(module);
-  return absl::EndsWith(prefix, "experts.") || name == "mlp1_weight" || name == "mlp2_weight";
+  return IsOfRoutedExperts(prefix) || name == "mlp1_weight" || name == "mlp2_weight";
 }
 
 SliceRequest SliceOf(const ModelSelection& selection, const std::string& module) {

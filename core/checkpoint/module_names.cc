@@ -30,6 +30,10 @@ std::pair<std::string, std::string> SplitModule(const std::string& module) {
   return {module.substr(0, dot + 1), module.substr(dot + 1)};
 }
 
+bool IsOfRoutedExperts(const std::string& prefix) {
+  return prefix == kExperts || absl::EndsWith(prefix, absl::StrCat(".", kExperts));
+}
+
 std::optional<std::pair<std::string, int64_t>> ExpertOf(const std::string& prefix) {
   if (prefix.empty()) return std::nullopt;
   const auto [parent, digits] = SplitModule(prefix.substr(0, prefix.size() - 1));

@@ -17,6 +17,10 @@ namespace gemmd {
 // "a.b.c" -> "a.b." and "c".
 std::pair<std::string, std::string> SplitModule(const std::string& module);
 
+// Whether modules with this prefix are stacks of routed experts: "a.experts.", and not "a.shared_experts.", through
+// which every token goes.
+bool IsOfRoutedExperts(const std::string& prefix);
+
 // "a.experts.7." -> "a.experts." and 7.
 std::optional<std::pair<std::string, int64_t>> ExpertOf(const std::string& prefix);
 

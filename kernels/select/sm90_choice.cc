@@ -29,8 +29,10 @@ struct Candidate {
   int weight_bytes;  // in flight
 };
 
-// Weights times their scales, rounded once to x's type: as exact as a dequantized weight of that type.
+// Weights times their scales, rounded once to x's type: as exact as a dequantized weight of that type. Weights that
+// are operands as they are go by no register that could be multiplied.
 bool MayRoundWeights(const Sm90Config& config) {
+  if (config.layout().is_direct()) return false;
   return (config.x_type == ElementType::kBFloat16 && config.group_scale == kBFloat16) ||
          (config.x_type == ElementType::kFloat16 && config.group_scale == kFloat16);
 }

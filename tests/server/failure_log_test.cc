@@ -103,9 +103,10 @@ TEST_F(CancelledCallsTest, NorDoesAClientThatGoesAway) {
   const auto context = Context(token);
   const auto stream = gemms_->Submit(context.get());
   for (int i = 0; i < 100; ++i) stream->Write(request);
+  v1::SubmitResponse response;
+  ASSERT_TRUE(stream->Read(&response)) << "the call is under way";
   connections_.clear();
   stream->WritesDone();
-  v1::SubmitResponse response;
   while (stream->Read(&response)) {
     EXPECT_TRUE(response.code() == 0 || response.reason() == "SESSION_ENDED") << response.message();
   }

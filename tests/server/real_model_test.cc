@@ -51,10 +51,11 @@ SparseModel DeepSeekV3() {
       continue;
     }
     model.Add(prefix + "mlp.gate.weight", "BF16", {256, 7168});
+    const bool is_first = layer == 10;  // by name
     for (int expert = 0; expert < 256; ++expert) {
-      mlp(absl::StrCat(prefix, "mlp.experts.", expert, "."), 2048, layer == 3 && expert == 0);
+      mlp(absl::StrCat(prefix, "mlp.experts.", expert, "."), 2048, is_first && expert == 0);
     }
-    mlp(prefix + "mlp.shared_experts.", 2048, layer == 3);
+    mlp(prefix + "mlp.shared_experts.", 2048, is_first);
   }
   model.Add("model.embed_tokens.weight", "BF16", {129280, 7168});
   model.Add("lm_head.weight", "BF16", {129280, 7168});

@@ -82,8 +82,8 @@ TEST(LayerKindsTest, OfEveryGoldenCheckpointAreThoseOfItsModules) {
 TEST(LayerKindsTest, OfARankAreThoseOfItsParts) {
   const auto checkpoint = *Checkpoint::Open(CaseDirectory("modelopt_fp8_qwen3moe"));
   ExpectComplete(*checkpoint, {.fuse = true, .tensor = {.rank = 1, .size = 2}}, "tensor");
-  ExpectComplete(*checkpoint, {.fuse = true, .experts = {.rank = 0, .size = 2}}, "experts");
-  ExpectComplete(*checkpoint, {.experts = {.rank = 1, .size = 2}}, "single experts");
+  ExpectComplete(*checkpoint, {.fuse = true, .experts = {.rank = 0, .size = 3}}, "experts");
+  ExpectComplete(*checkpoint, {.experts = {.rank = 1, .size = 3}}, "single experts");
 }
 
 // Two layers with q, k, v of [2, 4], whose numbers nobody may read twice.

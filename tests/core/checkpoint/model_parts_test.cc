@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status.h"
 #include "tests/core/checkpoint/plain_model.h"
@@ -98,6 +99,27 @@ TEST(ExpertCountTest, LeavesAloneWhatTheConfigDoesNotCount) {
   const PlainModel shared(R"({"num_experts": 4})",
                      {"mlp.shared_experts.0.w2", "mlp.shared_experts.1.w2"});
   EXPECT_TRUE(shared.Fused().ok()) << "every token goes through these";
+}
+
+// As in DeepSeek-V3: one dense layer beside the stack, which no rank of expert parallelism cuts.
+TEST(SharedExpertsTest, AreADenseLayerOfEveryRank) {
+  Names modules = Experts(4);
+  for (const char* name : {"gate_proj", "up_proj", "down_proj"}) {
+    modules.push_back(absl::StrCat("model.layers.0.mlp.shared_experts.", name));
+  }
+  const PlainModel model(R"({"num_experts": 4, "n_shared_experts": 1})", modules);
+  const auto plan = model.Plan({.fuse = true, .experts = {.rank = 1, .size = 2, .range = {}}});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  int shared = 0;
+  for (const PlannedModule& planned : plan->modules) {
+    if (absl::StrContains(planned.module, "shared_experts")) {
+      ++shared;
+      EXPECT_TRUE(planned.slice.whole()) << planned.module;
+    }
+    const absl::Status read = model.Read(planned.module, planned.slice);
+    EXPECT_TRUE(read.ok()) << planned.module << ": " << read;
+  }
+  EXPECT_EQ(shared, 2) << "gate_up_proj and down_proj";
 }
 
 TEST(ExpertCountTest, CountsWholeStacksAlsoForARank) {

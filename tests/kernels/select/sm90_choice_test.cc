@@ -237,6 +237,16 @@ TEST(Sm90ChoiceTest, EveryKindOfSlabKernelCompiles) {
   }
 }
 
+TEST(Sm90ChoiceTest, SixteenBitWeightsWithScalesOfGroupsCompile) {
+  const absl::StatusOr<const jit::NvrtcTable*> nvrtc = jit::LoadNvrtc();
+  if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().ToString();
+  QuantSpec spec = ChoiceSpec(kFloat16, 64);
+  spec.weight = kFloat16;
+  const auto choices = ChooseSm90(spec, {1, 8192, 8192}, ElementType::kFloat16);
+  for (const Sm90Choice& choice : choices) EXPECT_FALSE(choice.config.scale_on_weights);
+  for (const int64_t m : {16, 4096}) ExpectCompilesWithoutSpills(ConfigFor(choices, m), **nvrtc);
+}
+
 TEST(Sm90ChoiceTest, ScalesGoWithThoseOfXOnlyWhereATileSharesThem) {
   const auto shares = [&](int64_t block_n, int64_t m) {
     return ConfigFor(ChooseSm90(BlockSpec(block_n), {1, 8192, 8192}, ElementType::kFloat8E4M3), m)

@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "kernels/base/status.h"
 #include "kernels/cuda/context.h"
@@ -81,7 +83,11 @@ class SpecialiserTest : public ::testing::Test {
     options.cache = store_->cache();
     options.serves_meanwhile = serves_meanwhile;
     options.make_tester = &MakePickyTester;
-    options.observer = [this](const KernelEvent& event) {
+    options.observer = [this, test = std::this_thread::get_id()](const KernelEvent& event) {
+      if (std::this_thread::get_id() != test) {
+        ++observers_;
+        MutexLock pass(gate_);
+      }
       MutexLock lock(mutex_);
       events_.push_back(event);
     };
@@ -130,6 +136,8 @@ class SpecialiserTest : public ::testing::Test {
   cuda::FakeDriver fake_;
   cuda::PrimaryContext context_;
   cuda::ScopedContext scope_;
+  Mutex gate_;                      // whoever holds it holds up the specialiser's thread
+  std::atomic<int> observers_{0};  // events on that thread
   Mutex mutex_;
   std::vector<KernelEvent> events_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<KernelStore> store_;
@@ -392,12 +400,13 @@ TEST_F(SpecialiserTest, UnloadingStopsCompilationsThatNobodyElseWaitsFor) {
 TEST_F(SpecialiserTest, CompilationThatIsWantedAgainBeforeItIsStoppedGoesOn) {
   const LayerPrograms programs = *ProgramsOf(Spec(), kShape, "sm_90a");
   ASSERT_EQ(programs.packed[0].x_type, ElementType::kBFloat16);
-  compiler_.Hold(programs.packed[0].program.source.program);
-  std::unique_ptr<LayerKernels> layer;
+  compiler_.Hold(kSpecialised);
+  auto layer = Load();
+  ASSERT_TRUE(AllAsked(*layer));
   {
-    MutexLock lock(mutex_);  // the observer, and with it the thread that asks and stops, waits here
-    layer = Load();
-    ASSERT_TRUE(Eventually([&] { return layer->progress().ready > 0; }));
+    MutexLock lock(gate_);  // the thread that asks and stops waits here with its first news
+    compiler_.Hold(programs.packed[0].program.source.program);
+    ASSERT_TRUE(Eventually([&] { return observers_ > 0; }));
     layer.reset();
     layer = Load();
     EXPECT_GT(layer->progress().pending, 0);

@@ -83,6 +83,8 @@ TEST_F(CancelledCallsTest, LeaveNoWarning) {
     v1::RegisterModelRequest model;
     model.set_path(kCheckpoints + "/modelopt_fp8_qwen3moe");
     const auto stream = models->RegisterModel(context.get(), model);
+    v1::RegisterModelProgress response;
+    EXPECT_TRUE(stream->Read(&response)) << "the call is under way";
     context->TryCancel();
     (void)stream->Finish();
   });

@@ -23,6 +23,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -115,8 +116,9 @@ def collected(lines):
 
 
 def within(root, text):
-    """`text` with paths as the checkout has them, wherever it lies: messages name files."""
-    return text.replace(f"{root}/", "")
+    """`text` with paths as the checkout has them, wherever it lies, and those of damaged copies from the copy on:
+    messages name files."""
+    return re.sub(r"/[^\s\"]*/ckpt/\d+/", "", text.replace(f"{root}/", ""))
 
 
 def run(root, binaries, device, out, jobs, fresh):

@@ -5,8 +5,11 @@
 namespace gemmd {
 
 LogLevel LevelOf(const Failure& failure) {
-  const bool client_has_gone =
-      failure.code == absl::StatusCode::kCancelled || failure.reason == "SESSION_ENDED";
+  // gRPC's own answer, in no words, to a call that was cancelled before its request came.
+  const bool has_no_request =
+      failure.code == absl::StatusCode::kUnimplemented && failure.message.empty();
+  const bool client_has_gone = failure.code == absl::StatusCode::kCancelled ||
+                               failure.reason == "SESSION_ENDED" || has_no_request;
   return client_has_gone ? LogLevel::kDebug : LogLevel::kWarn;
 }
 

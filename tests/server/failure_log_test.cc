@@ -21,6 +21,9 @@ TEST(FailureLogTest, OnlyWhatAClientDidToItselfIsNoWarning) {
   EXPECT_EQ(level(absl::StatusCode::kCancelled, ""), LogLevel::kDebug);
   EXPECT_EQ(level(absl::StatusCode::kAborted, "SESSION_ENDED"), LogLevel::kDebug);
   EXPECT_EQ(level(absl::StatusCode::kAborted, "STALE_EPOCH"), LogLevel::kWarn);
+  EXPECT_EQ(level(absl::StatusCode::kUnimplemented, "NO_KERNEL"), LogLevel::kWarn);
+  EXPECT_EQ(LevelOf({"rpc", absl::StatusCode::kUnimplemented, "", "", absl::ZeroDuration()}),
+            LogLevel::kDebug);
   EXPECT_EQ(level(absl::StatusCode::kDeadlineExceeded, ""), LogLevel::kWarn);
   EXPECT_EQ(level(absl::StatusCode::kInvalidArgument, "BAD_CHECKPOINT"), LogLevel::kWarn);
 }

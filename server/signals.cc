@@ -29,6 +29,7 @@ void OnSignal(int number) {
 Signals::Signals() : wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   wake_fd = wake_.get();
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a write beyond a limit of file sizes is an error like that of a full disk
   struct sigaction action {};
   action.sa_handler = OnSignal;
   action.sa_flags = SA_RESTART;

@@ -150,6 +150,16 @@ TEST_F(ToolsTest, GemmctlSaysThatItsOutputWasLost) {
   EXPECT_EQ(Start({"/bin/sh", "-c", command})->Wait(absl::Minutes(1)), 1);
 }
 
+// As of a full disk: an error, and nothing of the file stays.
+TEST_F(ToolsTest, ALimitOfFileSizesIsAnErrorAndNoSignal) {
+  const std::string file = directory_ + "/layer.safetensors";
+  const std::vector<std::string> layer = LayerWords("");
+  const std::string command = absl::StrCat("ulimit -f 8; ", Program("gemmctl"), " export ", layer[1],
+                                           " ", layer[2], " ", file, " --as float32");
+  EXPECT_EQ(Start({"/bin/sh", "-c", command})->Wait(absl::Minutes(1)), 1);
+  EXPECT_FALSE(std::filesystem::exists(file));
+}
+
 TEST_F(ToolsTest, TheExampleOfTheClientsReadmeRuns) {
   ASSERT_EQ(setenv("GEMMD_SOCKET", socket().c_str(), 1), 0);
   const absl::Status status = HostGemm(LayerWords("")[1], LayerWords("")[2], 16);

@@ -191,6 +191,16 @@ TEST_F(ProcessTest, ServesUntilSigtermThenExitsWithZeroAndLeavesNoSocket) {
   EXPECT_FALSE(std::filesystem::exists(directory_ / "run/gemmd/session.sock"));
 }
 
+// Of a write beyond `ulimit -f`, or beyond a pipe: the write fails, and that is all.
+TEST_F(ProcessTest, SignalsOfWritesDoNotEndIt) {
+  const Process daemon = Spawn(Daemon());
+  ASSERT_TRUE(WaitFor(daemon, "listening on " + socket()));
+  kill(daemon.pid, SIGXFSZ);
+  kill(daemon.pid, SIGPIPE);
+  kill(daemon.pid, SIGTERM);
+  EXPECT_EQ(Wait(daemon, absl::Seconds(5)), 0) << Text(daemon);
+}
+
 TEST_F(ProcessTest, ASecondInstanceIsRefusedAndTheFirstLives) {
   const Process first = Spawn(Daemon());
   ASSERT_TRUE(WaitFor(first, "listening on"));

@@ -151,6 +151,41 @@ TEST_F(TwoLayersTest, WhatCannotBeReadIsAnError) {
   EXPECT_THAT(std::string(Kinds().status().message()), HasSubstr("l.0.k_proj"));
 }
 
+// Tensors look the same, and names decide on the scheme.
+TEST(LayerKindsTest, WhatTheConfigTellsApartIsAnotherKind) {
+  const TemporaryDirectory directory;
+  const nlohmann::json weights = {
+      {"num_bits", 8}, {"type", "int"}, {"symmetric", true}, {"strategy", "channel"}};
+  const nlohmann::json activations = {{"num_bits", 8},       {"type", "int"},   {"symmetric", true},
+                                      {"strategy", "token"}, {"dynamic", true}};
+  const auto group = [&weights](const std::string& target, const nlohmann::json& x) {
+    return nlohmann::json{{"targets", {target}}, {"weights", weights}, {"input_activations", x}};
+  };
+  const nlohmann::json config = {
+      {"quantization_config",
+       {{"quant_method", "compressed-tensors"},
+        {"format", "int-quantized"},
+        {"quantization_status", "compressed"},
+        {"ignore", nlohmann::json::array()},
+        {"config_groups",
+         {{"group_0", group("re:.*l\\.0\\..*", nullptr)},
+          {"group_1", group("re:.*l\\.[12]\\..*", activations)}}}}}};
+  WriteFile(directory.path() / "config.json", config.dump());
+  RawTensors tensors;
+  for (const std::string module : {"l.0.o_proj", "l.1.o_proj", "l.2.o_proj"}) {
+    tensors[module + ".weight"] = {"I8", {2, 4}, std::string(8, '\x01')};
+    tensors[module + ".weight_scale"] = {"F32", {2, 1}, std::string(8, '\x3f')};
+  }
+  WriteTensors(directory.path() / "model.safetensors", tensors);
+  const auto checkpoint = *Checkpoint::Open(directory.path());
+  const auto kinds = LayerKindsOf(*checkpoint, PlanModel(*checkpoint, {})->modules, NotCancelled);
+  ASSERT_TRUE(kinds.ok()) << kinds.status();
+  ASSERT_EQ(kinds->size(), 2u);
+  EXPECT_FALSE(kinds->front().traits.declares_activations);
+  EXPECT_TRUE(kinds->back().traits.declares_activations);
+  EXPECT_EQ(kinds->back().modules, 2);
+}
+
 // A stack of experts is known by its first.
 TEST(LayerKindsTest, OfExpertsOneByOneCountThemAll) {
   const auto checkpoint = *Checkpoint::Open(CaseDirectory("modelopt_fp8_qwen3moe"));

@@ -33,36 +33,12 @@ struct Outline {
   std::optional<Range> experts;  // those of the slice, of a stack that is stored one by one
 };
 
-// What the config says of `module` and need not say of others of its role: names may decide on a scheme whose tensors
-// look the same.
-absl::StatusOr<std::string> RulesOf(const CheckpointFiles& files, const std::string& module) {
-  const Json& config = files.quantization_config();
-  if (!config.is_object()) return std::string();
-  const auto named = config.find("quant_method");
-  const std::string method =
-      named != config.end() && named->is_string() ? named->get<std::string>() : "";
-  std::string rules;
-  if (method == "gptq") {
-    GEMMD_ASSIGN_OR_RETURN(const std::optional<Json> rule, ApplyDynamic(config, module));
-    if (rule) rules = rule->dump();
-  } else if (method == "compressed-tensors") {
-    GEMMD_ASSIGN_OR_RETURN(const std::vector<Json> groups, ResolveConfigGroups(config, module));
-    for (const Json& group : groups) absl::StrAppend(&rules, group.dump(), "\n");
-  }
-  // Entries for single modules: each is a kind of its own.
-  for (const char* const field : {"extra_config", "layer_quant_config", "quantized_layers"}) {
-    const auto found = config.find(field);
-    if (found != config.end() && !found->empty()) absl::StrAppend(&rules, module, "\n");
-  }
-  return rules;
-}
-
 absl::StatusOr<std::string> LayoutOf(const CheckpointFiles& files,
                                      const std::vector<std::string>& parts) {
   std::string layout;
   for (const std::string& part : parts) {
     GEMMD_ASSIGN_OR_RETURN(const ModuleTensors tensors, ModuleTensors::Open(files, part, nullptr));
-    GEMMD_ASSIGN_OR_RETURN(const std::string rules, RulesOf(files, part));
+    GEMMD_ASSIGN_OR_RETURN(const std::string rules, RulesOf(files.quantization_config(), part));
     absl::StrAppend(&layout, SharedRole(part), "\n", tensors.Layout(), rules);
   }
   return layout;
@@ -90,7 +66,8 @@ absl::StatusOr<Outline> OutlineOf(const Checkpoint& checkpoint, const PlannedMod
   std::string kind = absl::StrCat(SharedRole(module.module), "\n", module.slice.Text(), "\n");
   const auto own = ModuleTensors::Open(files, module.module, nullptr);
   if (own.ok()) {
-    GEMMD_ASSIGN_OR_RETURN(const std::string rules, RulesOf(files, module.module));
+    GEMMD_ASSIGN_OR_RETURN(const std::string rules,
+                           RulesOf(files.quantization_config(), module.module));
     return Outline{absl::StrCat(kind, own->Layout(), rules), std::nullopt};
   }
   if (ReasonOf(own.status()) != "MODULE_NOT_FOUND") return own.status();

@@ -202,4 +202,24 @@ absl::StatusOr<std::vector<Json>> ResolveConfigGroups(const Json& config,
   return groups;
 }
 
+absl::StatusOr<std::string> RulesOf(const Json& config, const std::string& module) {
+  std::string rules;
+  if (!config.is_object()) return rules;
+  const auto named = config.find("quant_method");
+  const Json method = named == config.end() ? Json() : *named;
+  if (method == "gptq") {
+    GEMMD_ASSIGN_OR_RETURN(const std::optional<Json> rule, ApplyDynamic(config, module));
+    if (rule) rules = rule->dump();
+  } else if (method == "compressed-tensors") {
+    GEMMD_ASSIGN_OR_RETURN(const std::vector<Json> groups, ResolveConfigGroups(config, module));
+    for (const Json& group : groups) absl::StrAppend(&rules, group.dump(), "\n");
+  }
+  // Entries for single modules: whoever has such a config reads them all.
+  for (const char* const field : {"extra_config", "layer_quant_config", "quantized_layers"}) {
+    const auto entries = config.find(field);
+    if (entries != config.end() && !entries->empty()) absl::StrAppend(&rules, module, "\n");
+  }
+  return rules;
+}
+
 }  // namespace gemmd

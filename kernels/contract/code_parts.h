@@ -24,10 +24,11 @@ struct CodePart {
   }
 };
 
-inline constexpr int kMostCodeParts = 3;  // of 8 bits at most: 7 = 4 + 2 + 1
+inline constexpr int kMostCodeParts = 4;  // the bits of e2m1, spread
 
 constexpr int CodePartCount(const PackedLayout& layout) {
   if (layout.has_whole_threes()) return 3;
+  if (layout.has_spread_floats()) return 4;
   if (layout.has_signs_apart) return 2;
   int planes = 0;
   for (int bits = layout.code_bits; bits != 0; bits &= bits - 1) ++planes;
@@ -45,6 +46,11 @@ constexpr CodePart CodePartOf(const PackedLayout& layout, int index, int row, in
             at.shift + place.element * layout.lane_bits};
   }
   PackedLayout::Plane plane = layout.PlaneAt(0);
+  if (layout.has_spread_floats()) {  // a part is a bit
+    const PackedLayout::FragmentPlace place = layout.FragmentOf(row, column);
+    const PackedLayout::LanePlace at = PackedLayout::BitOfSpread(place.v, place.element, index);
+    return {index, 1, layout.WordIndex(plane, place.thread, at.word), at.shift};
+  }
   if (layout.has_signs_apart) {
     const PackedLayout::CodePlace at = layout.PlaceOf(plane, row, column);
     const int magnitude_bits = layout.code_bits - 1;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "kernels/contract/code_map.h"
 #include "kernels/contract/packed_weights.h"
 
 namespace gemmd {
@@ -22,7 +23,7 @@ struct PackArgs {
   int64_t k;
   int64_t first_unit;
   PackedLayout layout;
-  uint32_t flip;  // of every code: makes unsigned codes two's complement
+  CodeMap map;
 
   // Scales and zero points of a unit.
   constexpr int64_t scale_unit_bytes() const {

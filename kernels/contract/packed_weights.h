@@ -18,6 +18,9 @@
 //         Codes of 3 bits for 16-bit operands lie in the words of their planes (2 and 1) otherwise: five
 //         in each lane of a word, and the bits of register 15's in the upper bits of the three words'
 //         lanes, so that one shift and one mask get most of them.
+//         Codes of e2m1 for 16-bit operands (signs apart, lanes of 16 bits) lie in the words of their plane otherwise: so
+//         that the word, turned for each register by its own number of bits, has sign and magnitude of both its
+//         elements where bfloat16 has them. BitOfSpread says where.
 //         Codes of operand_bits need no decoding. Their slab is a tile of 64 rows of 128 bytes that
 //         wgmma can read from shared memory as it is: TileOffset.
 // Keys    Padding rows, columns and scales are 0.
@@ -121,6 +124,14 @@ struct PackedLayout {
   static constexpr LanePlace BitOfThree(int v, int bit) {
     constexpr int kPerWord = 5;
     return v < 3 * kPerWord ? LanePlace{v / kPerWord, v % kPerWord * 3 + bit} : LanePlace{bit, 15};
+  }
+
+  // Codes of e2m1 that lie in their word as 16-bit floats have them: word of the thread's and bit of the word of bit
+  // `bit` of the code in element `element` of register `v`. Registers 3, 7, ... take what the others leave.
+  constexpr bool has_spread_floats() const { return has_signs_apart && lane_bits == 16; }
+  static constexpr LanePlace BitOfSpread(int v, int element, int bit) {
+    constexpr int kBits[4][4] = {{6, 7, 8, 15}, {12, 13, 14, 21}, {0, 1, 2, 9}, {10, 3, 4, 11}};
+    return {v / 4, (kBits[v % 4][bit] + 16 * element) % 32};
   }
 
   // Lanes of one word belong to one group: a register, or two with lanes of 4 bits.

@@ -133,7 +133,9 @@ struct ClusterSumSm90 {
   __device__ static void StoreFour(const GemmArgs& args, int64_t token, int32_t row,
                                    const RowTerms& rows, const float4& sum) {
     float values[kVector] = {sum.x, sum.y, sum.z, sum.w};
-    float factor = args.row_scale == nullptr ? 1.0f : args.row_scale[token * args.row_scale_stride];
+    // A channel's factor times kSumFactor could be beyond float32.
+    float factor = Tile::kSumFactor;
+    if (args.row_scale != nullptr) factor *= args.row_scale[token * args.row_scale_stride];
     if (args.weights.activation_scale != nullptr) factor *= *args.weights.activation_scale;
     GEMMD_UNROLL
     for (int i = 0; i < kVector; ++i) {

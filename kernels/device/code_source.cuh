@@ -5,6 +5,7 @@
 #ifndef GEMMD_KERNELS_DEVICE_CODE_SOURCE_CUH_
 #define GEMMD_KERNELS_DEVICE_CODE_SOURCE_CUH_
 
+#include "kernels/contract/code_map.h"
 #include "kernels/contract/code_order.h"
 #include "kernels/contract/code_parts.h"
 #include "kernels/contract/gemm_args.h"
@@ -19,9 +20,8 @@ struct CodeSource {
   // Knows no scales: how many a unit has depends on the layer's groups.
   static constexpr PackedLayout Layout() { return CodeLayoutOf(Operand()); }
   static constexpr int kParts = CodePartCount(Layout());
-  static constexpr bool kIsFlipped =
-      Operand().is_top_aligned(Config::kZeroPoint != ZeroPointKind::kNone);
-  static constexpr uint32_t kFlip = kIsFlipped ? 1u << (Config::kWeight.bits - 1) : 0u;
+  static constexpr CodeMap kMap =
+      CodeMapOf(Operand(), Config::kZeroPoint != ZeroPointKind::kNone);
 
   __host__ __device__ static uint32_t Load(const WeightArgs& args, int32_t, int32_t n, int32_t k) {
     constexpr PackedLayout kLayout = Layout();
@@ -33,7 +33,7 @@ struct CodeSource {
           CodePartOf(kLayout, i, n % PackedLayout::kUnitRows, k % kLayout.slab_columns());
       code |= part.From(slab[part.word]);
     }
-    return code ^ kFlip;
+    return UnmapCode(kMap, Config::kWeight.bits, code);
   }
 
  private:

@@ -72,6 +72,13 @@ struct DecodeBytesSm90 {
     if constexpr (Operand().is_top_aligned(kHasZeroPoints)) {
       constexpr int kUp = 8 - kWeight.bits;
       return codes.Lanes(v, kUp) & InLanes(LowBits(kWeight.bits) << kUp, 8);
+    } else if constexpr (Operand().has_signs_lowest()) {
+      // The other bits are twice the magnitude, less 2 where the sign is set: one product adds that and the operand's
+      // sign. Sixteen is the first code of the next exponent, so that twice 8 is its number too.
+      const uint32_t lanes = codes.Lanes(v, 0);
+      constexpr uint32_t kSigns = InLanes(1, 8);
+      constexpr uint32_t kOthers = InLanes(LowBits(kWeight.bits) & ~1u, 8);
+      return (lanes & kSigns) * (0x80u + 2) + (lanes & kOthers);
     } else if constexpr (Operand().is_int8()) {
       // The upper bit keeps a borrow inside its byte.
       constexpr uint32_t kCode = InLanes(LowBits(kWeight.bits), 8);

@@ -92,13 +92,15 @@ struct GroupProductSm90 {
       scales[set][0] = unit.SumScale(set, 0);
       scales[set][1] = unit.SumScale(set, 1);
     }
-    unit.Decode(1, a[1]);
-    if (has_next) {
-      next.Wait();
-      next.LoadCodes();
-    }
     GEMMD_UNROLL
     for (int step = 0; step < kStepsPerChunk; step += kStepsPerBatch) {
+      if (step == kSteps) {  // before, the second slab's operands would take registers for nothing
+        unit.Decode(1, a[1]);
+        if (has_next) {
+          next.Wait();
+          next.LoadCodes();
+        }
+      }
       Start(chunk, step / kSteps, step % kSteps, kStepsPerBatch, partial);
       Step::Finish(partial);
       if ((step + kStepsPerBatch) % kStepsPerSum != 0) continue;

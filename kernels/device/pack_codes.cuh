@@ -95,7 +95,7 @@ struct PackedUnit {
       uint32_t codes[PackedColumn::kRows] = {};  // loaded side by side
       GEMMD_UNROLL
       for (int b = 0; b < PackedColumn::kRows; ++b) {
-        if (row + b < rows) codes[b] = Code(row + b, k) ^ args.flip;
+        if (row + b < rows) codes[b] = MappedCode(row + b, k);
       }
       GEMMD_NO_UNROLL  // the compiler's time goes with the code
       for (int b = 0; b < PackedColumn::kRows; ++b) {
@@ -112,6 +112,9 @@ struct PackedUnit {
   }
 
  private:
+  __host__ __device__ uint32_t MappedCode(int row, int64_t k) const {
+    return MapCode(args.map, args.layout.code_bits, Code(row, k));
+  }
   __host__ __device__ uint32_t Code(int row, int64_t k) const {
     const int64_t row_of_codes = (unit - args.first_unit) * PackedLayout::kUnitRows + row;
     const uint32_t* const words = args.codes + row_of_codes * args.row_words;

@@ -50,20 +50,55 @@ struct SlabCodesSm90 {
     }
   }
 
-  // kBits | code in every lane.
-  template <uint32_t kBits>
+  // kBits | code in every lane, moved up by kUp bits.
+  template <uint32_t kBits, int kUp = 0>
   __host__ __device__ uint32_t Raised(int group) const {
+    constexpr uint32_t kMask = InLanes(LowBits(kCodeBits) << kUp, Layout().lane_bits);
     if constexpr (kOnePlane) {
-      return ptx::SelectOr<InLanes(LowBits(kCodeBits), Layout().lane_bits), kBits>(Lanes(group, 0));
+      return ptx::SelectOr<kMask, kBits>(Lanes(group, kUp));
     } else if constexpr (Layout().has_whole_threes()) {
-      if (group == kLastThree) return LastThrees(0, kBits);
-      return ptx::SelectOr<InLanes(LowBits(kCodeBits), Layout().lane_bits), kBits>(Lanes(group, 0));
+      if (group == kLastThree) return LastThrees(kUp, kBits);
+      return ptx::SelectOr<kMask, kBits>(Lanes(group, kUp));
     } else {
-      return LanesFromBit<0>(group, 0, kBits);
+      return LanesFromBit<0>(group, kUp, kBits);
+    }
+  }
+
+  // Whether the group's lanes come out of the same shift as those of the group before it when they stay one code
+  // further up.
+  __host__ __device__ static constexpr bool IsBesideAnother(int group) {
+    if constexpr (Layout().has_whole_threes()) {
+      return group != kLastThree && PackedLayout::BitOfThree(group, 0).shift / kCodeBits % 2 == 1;
+    } else {
+      return kOnePlane && Layout().LanesIn(Layout().PlaneAt(0), group).shift / kCodeBits % 2 == 1;
+    }
+  }
+
+  // Of e2m1, spread: sign and magnitude of every lane where bfloat16 has them, magnitudes moved up by kUp bits.
+  template <int kUp>
+  __host__ __device__ uint32_t Spread(int group) const {
+    constexpr uint32_t kSign = 0x80008000u;
+    constexpr uint32_t kMagnitude = 0x01c001c0u << kUp;
+    const uint32_t word = words[group / 4];
+    switch (group % 4) {
+      case 0:
+        return (Turned(word, kUp) & kMagnitude) | (word & kSign);
+      case 1:
+        return (Turned(word, kUp - 6) & kMagnitude) | (Turned(word, -6) & kSign);
+      case 2:
+        return (Turned(word, kUp + 6) & kMagnitude) | (Turned(word, 6) & kSign);
+      default:
+        return (Turned(word, kUp + 4) & (0x01800180u << kUp)) |
+               (Turned(word, kUp - 4) & (0x00400040u << kUp)) | (Turned(word, 4) & kSign);
     }
   }
 
  private:
+  __host__ __device__ static constexpr uint32_t Turned(uint32_t word, int up) {
+    const int bits = (up + 32) % 32;
+    return bits == 0 ? word : word << bits | word >> (32 - bits);
+  }
+
   static constexpr int kLastThree = PackedLayout::kRegisters - 1;
 
   // The register whose codes' bits lie apart.

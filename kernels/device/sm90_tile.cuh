@@ -31,6 +31,9 @@ struct Sm90Tile {
     return {Unit(),          Config::kTokens,    Config::kRowGroups, Config::kColumnGroups,
             Config::kStages, Config::kHasXScales};
   }
+  // What sums of raised integers lack.
+  static constexpr float kSumFactor =
+      Operand().is_raised() ? 1 << -Sm90Operand::kRaisedExponent : 1;
   static constexpr int kXBytes = Operand().bits() / 8;  // of an element
   static constexpr int kChunkColumns = Unit().chunk_columns();
   static constexpr bool kIsDirect = Layout().is_direct();

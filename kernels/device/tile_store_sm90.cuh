@@ -73,8 +73,8 @@ class TileStoreSm90 {
 
   // To shared memory: a load from global memory per use would wait each time.
   __device__ void LoadTokenFactors() const {
-    const float common =
-        args_.weights.activation_scale == nullptr ? 1.0f : *args_.weights.activation_scale;
+    float common = Sm90Tile<Config>::kSumFactor;  // times a channel's factor it could be beyond float32
+    if (args_.weights.activation_scale != nullptr) common *= *args_.weights.activation_scale;
     GEMMD_UNROLL
     for (int i = 0; i < Config::kTokens; i += 32) {
       const int64_t token = first_token_ + Min(i + lane_, tokens_ - 1);

@@ -38,6 +38,13 @@ struct WeightUnitSm90 {
   static constexpr bool kOnWeights = Config::kScaleOnWeights;
   // Codes are the operands.
   static constexpr bool kIsDirect = Tile::kIsDirect;
+  static constexpr bool kIsInteger = Tile::Operand().is_integer_weight();
+  // Scales are in the one fma that decodes a weight.
+  static constexpr bool kFusesScales =
+      kOnWeights &&
+      Tile::Operand().can_fuse(Config::kZeroPoint == ZeroPointKind::kInteger, kSets);
+  static_assert(!Tile::Operand().is_raised() || !kOnWeights || Config::kScaleIsRelative,
+                "raised codes times scales of 2 and more may be infinite");
 
   // Whether some code decodes to NaN or infinity.
   static constexpr bool kMayBeSpecial =
@@ -52,6 +59,7 @@ struct WeightUnitSm90 {
   uint32_t weight_scales[kSets]
                         [2];  // for the weights: twice in a register in x's type, or folded steps
   uint32_t offsets[kSets][2];
+  uint32_t scales_beside[kFusesScales ? kSets : 1][2];  // weight_scales of lanes beside others
 
   // Direct codes: those of the first slab.
   __device__ void LoadCodes(const char* unit, int thread, bool has_second_slab) {
@@ -130,7 +138,10 @@ struct WeightUnitSm90 {
       GEMMD_UNROLL
       for (int i = 0; i < 4; ++i) {
         const uint32_t scale = weight_scales[set][i % 2];
-        if constexpr (kOnWeights && Config::kScaleIsRelative) {
+        if constexpr (kFusesScales) {
+          a[i] = Decoder::DecodeFused(from, 4 * step + i, scale, scales_beside[set][i % 2],
+                                      offsets[set][i % 2]);
+        } else if constexpr (kOnWeights && Config::kScaleIsRelative && !kIsInteger) {
           a[i] = Decoder::DecodeRaised(from, 4 * step + i, scale);
         } else if constexpr (kOnWeights) {
           a[i] = Decoder::DecodeScaled(from, 4 * step + i, offsets[set][i % 2], scale);
@@ -175,11 +186,19 @@ struct WeightUnitSm90 {
     if constexpr (!kOnWeights) {
       scales[set][0] = Widen(both & 0xffffu);
       scales[set][1] = Widen(both >> 16);
+    } else if constexpr (kFusesScales) {
+      SetTwice(Decoder::Scaled(both, Decoder::RaisingPower(0)), weight_scales[set]);
+      SetTwice(Decoder::Scaled(both, Decoder::RaisingPower(Decoder::kBeside)), scales_beside[set]);
+      SetTwice(Decoder::Scaled(both, Decoder::Offset(Decoder::kHalf)), offsets[set]);
     } else {
-      const uint32_t pair = Config::kScaleIsRelative ? RaisedScales(both) : both;
-      weight_scales[set][0] = ptx::PermuteBytes(pair, 0, 0x1010);
-      weight_scales[set][1] = ptx::PermuteBytes(pair, 0, 0x3232);
+      constexpr bool kIsRaisedFloat = Config::kScaleIsRelative && !kIsInteger;
+      SetTwice(kIsRaisedFloat ? RaisedScales(both) : both, weight_scales[set]);
     }
+  }
+  // Either half of a pair twice in a register.
+  __device__ static void SetTwice(uint32_t pair, uint32_t (&to)[2]) {
+    to[0] = ptx::PermuteBytes(pair, 0, 0x1010);
+    to[1] = ptx::PermuteBytes(pair, 0, 0x3232);
   }
 
   // Two bfloat16 scales times what Decoder::DecodeRaised leaves off, in x's type.
@@ -194,6 +213,7 @@ struct WeightUnitSm90 {
   }
 
   __device__ void LoadOffset(const char* unit, int set, int pair) {
+    if constexpr (kFusesScales) return;  // scaled too
     if constexpr (Config::kZeroPoint == ZeroPointKind::kInteger) {
       const auto* pairs =
           reinterpret_cast<const uint16_t*>(unit + Tile::Unit().zero_point_offset());

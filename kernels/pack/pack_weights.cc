@@ -154,12 +154,12 @@ class ScalePacker {
   absl::Status PackScale(int64_t row, int64_t column, int64_t index, std::byte* to) const {
     if (!packing_.group_scale.present()) return absl::OkStatus();
     if (packing_.is_folded) return PackFolded(row, column, index, to);
-    if (spec_.scale.bits != 8) {
+    if (spec_.scale.bits != 8 && !packing_.is_relative) {
       std::memcpy(to, tensors_.scales.data() + index * layout().scale_bytes,
                   static_cast<size_t>(layout().scale_bytes));
       return absl::OkStatus();
     }
-    // Every 8-bit float is a bfloat16 number: the upper half of float32 holds it.
+    // Every 8-bit float is a bfloat16 number, at any power of two: the upper half of float32 holds it.
     const float value = std::ldexp(ScaleAt(spec_.scale, tensors_.scales, index), -RowExponent(row));
     const auto bits = static_cast<uint16_t>(device::BitsOf(value) >> 16);
     std::memcpy(to, &bits, sizeof(bits));
@@ -226,9 +226,7 @@ PackArgs PackArgsOf(const QuantSpec& spec, const LayerShape& shape) {
   args.n = shape.n;
   args.k = shape.k;
   args.layout = packing.layout;
-  if (packing.operand.is_top_aligned(packing.layout.has_zero_points)) {
-    args.flip = 1u << (spec.weight.bits - 1);
-  }
+  args.map = CodeMapOf(packing.operand, packing.layout.has_zero_points);
   return args;
 }
 

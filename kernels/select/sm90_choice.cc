@@ -64,7 +64,9 @@ int RegistersNeeded(const Sm90Config& config) {
   const bool from_shared = is_direct && config.is_slabwise();
   const int operands = from_shared ? 0 : (in_parts ? 1 : 2) * PackedLayout::kRegisters;
   const int codes = is_direct ? 0 : layout.slabs * layout.WordsOfThread(layout.code_bits);
-  const int scale_copies = config.scale_on_weights ? 1 : 2;
+  const bool is_fused = config.scale_on_weights &&
+                        config.operand().can_fuse(layout.has_zero_points, layout.sets());
+  const int scale_copies = is_fused ? 3 : config.scale_on_weights ? 1 : 2;
   const int scales = config.group_scale.present() ? layout.sets() * 2 * scale_copies : 0;
   const int offsets = layout.has_zero_points ? layout.sets() * 2 : 0;
   // Integers less their zero points on the way to operands; sums of 32 columns on the way to floats.
@@ -83,6 +85,12 @@ bool Fits(const Sm90Config& config) {
     const bool one_sum =
         config.scale_on_weights || config.scale_step >= config.layout().slab_columns();
     if (!one_sum || (config.tokens < 128 && !config.layout().is_direct())) return false;
+  }
+  // Decoded int8 operands whose sums are promoted more than once a slab: the compiler spills.
+  const bool splits_slabs = config.scale_step < config.layout().slab_columns();
+  if (config.tokens == 128 && config.operand().is_int8() && !config.layout().is_direct() &&
+      splits_slabs) {
+    return false;
   }
   // Column groups of tiles of 128 tokens pay where nothing is promoted.
   if (config.row_groups == 1 && config.tokens == 128 && !config.sums_in_unit()) return false;

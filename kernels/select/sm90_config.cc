@@ -233,8 +233,10 @@ Sm90Packing Sm90PackingOf(const QuantSpec& spec, const LayerShape& shape) {
     packing.layout.scale_step = ScaleStep(spec.scale_block_k, packing.layout.chunk_columns());
     packing.is_folded = packing.operand.can_fold(spec.scale);
     if (packing.is_folded) packing.group_scale = spec.scale;
-    packing.is_relative = packing.operand.is_wide() &&
-                          IsScaledExactly(spec.weight, spec.scale, ElementType::kBFloat16);
+    packing.is_relative =
+        packing.operand.is_wide() &&
+        (IsScaledExactly(spec.weight, spec.scale, ElementType::kBFloat16) ||
+         (spec.weight.kind == NumberKind::kInteger && packing.group_scale == kBFloat16));
   }
   packing.layout.scale_bytes = packing.group_scale.bits / 8;
   packing.layout.has_zero_points = spec.zero_point == ZeroPointKind::kInteger;

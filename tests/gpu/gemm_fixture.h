@@ -25,7 +25,9 @@ class GemmTest : public GpuTest {
     const auto x_type = c.x_type == kBFloat16 ? ElementType::kBFloat16 : ElementType::kFloat16;
     for (const Sm90Choice& choice : ChooseSm90(spec, shape, x_type)) {
       if (c.m > choice.largest_m) continue;
-      return choice.config.scale_on_weights && !choice.config.scale_is_relative;
+      const bool is_exact =
+          choice.config.scale_is_relative && spec.weight.kind != NumberKind::kInteger;
+      return choice.config.scale_on_weights && !is_exact;
     }
     return false;
   }

@@ -29,9 +29,7 @@ class PackCodesTest : public ::testing::Test {
     args.k = k;
     args.first_unit = first_unit;
     args.layout = layout;
-    if (packing.operand.is_top_aligned(layout.has_zero_points)) {
-      args.flip = 1u << (layout.code_bits - 1);
-    }
+    args.map = CodeMapOf(packing.operand, layout.has_zero_points);
     for (int64_t block = 0; block < args.Blocks(PackedLayout::Units(n) - first_unit); ++block) {
       const device::PackedUnit unit = device::PackedUnit::Of(args, block);
       std::vector<uint32_t> got(static_cast<size_t>(unit.code_words()));
@@ -85,8 +83,7 @@ class PackCodesTest : public ::testing::Test {
     const auto put = [&slab](int word, int shift, uint32_t bits) {
       slab[static_cast<size_t>(word)] |= bits << shift;
     };
-    if (packing.operand.is_top_aligned(layout.has_zero_points))
-      code ^= 1u << (layout.code_bits - 1);
+    code = MapCode(CodeMapOf(packing.operand, layout.has_zero_points), layout.code_bits, code);
     if (layout.has_whole_threes()) {
       const PackedLayout::FragmentPlace place = layout.FragmentOf(row, column);
       for (int bit = 0; bit < layout.code_bits; ++bit) {
@@ -94,6 +91,14 @@ class PackCodesTest : public ::testing::Test {
         const PackedLayout::Plane plane = layout.PlaneAt(at.word < 2 ? 0 : 2);
         put(layout.WordIndex(plane, place.thread, at.word - layout.WordsOfThread(plane.first_bit)),
             at.shift + place.element * layout.lane_bits, code >> bit & 1);
+      }
+      return;
+    }
+    if (layout.has_spread_floats()) {
+      const PackedLayout::FragmentPlace place = layout.FragmentOf(row, column);
+      for (int bit = 0; bit < layout.code_bits; ++bit) {
+        const auto [word, shift] = PackedLayout::BitOfSpread(place.v, place.element, bit);
+        put(layout.WordIndex(layout.PlaneAt(0), place.thread, word), shift, code >> bit & 1);
       }
       return;
     }

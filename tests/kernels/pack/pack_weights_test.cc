@@ -5,7 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "kernels/base/status.h"
+#include "kernels/contract/code_map.h"
 #include "kernels/contract/element_format.h"
 #include "kernels/contract/packed_weights.h"
 #include "kernels/device/decode_bytes_sm90.cuh"
@@ -22,23 +25,20 @@ using ::testing::HasSubstr;
 // Two 16-bit floats in a register, as PairMath does it on the device.
 template <ElementType kType>
 struct HostPairs {
-  template <typename Op>
-  static uint32_t Each(uint32_t a, uint32_t b, Op op) {
+  // a * b + c in double precision, which holds it, rounded once.
+  static uint32_t Fuse(uint32_t a, uint32_t b, uint32_t c) {
     const NumberFormat format = FormatOf(kType);
     uint32_t result = 0;
     for (int shift : {0, 16}) {
-      const double value = op(DecodeNumber(format, a >> shift & 0xffffu),
-                              DecodeNumber(format, b >> shift & 0xffffu));
-      result |= EncodeNumber(format, value) << shift;
+      const auto number = [&](uint32_t pair) { return DecodeNumber(format, pair >> shift & 0xffffu); };
+      result |= EncodeNumber(format, number(a) * number(b) + number(c)) << shift;
     }
     return result;
   }
   static uint32_t Subtract(uint32_t a, uint32_t b) {
-    return Each(a, b, [](double x, double y) { return x - y; });
+    return Fuse(a, EncodeNumber(FormatOf(kType), 1) * 0x00010001u, b ^ 0x80008000u);
   }
-  static uint32_t Multiply(uint32_t a, uint32_t b) {
-    return Each(a, b, [](double x, double y) { return x * y; });
-  }
+  static uint32_t Multiply(uint32_t a, uint32_t b) { return Fuse(a, b, 0x80008000u); }
 };
 
 // What a kernel's Config says about codes.
@@ -108,11 +108,11 @@ class PackedReader {
 
   // Scale of the sums and the row's factor.
   double Factor(int64_t unit_offset, int place, int64_t row) const {
-    double factor = 1;
+    double factor = Config::kOperand.is_raised() ? std::exp2(-Sm90Operand::kRaisedExponent) : 1;
     const int64_t at = unit_offset + place * layout().scale_bytes;
-    if (layout().scale_bytes == 4) factor = ValueAt<float>(packed_.units, at);
+    if (layout().scale_bytes == 4) factor *= ValueAt<float>(packed_.units, at);
     if (layout().scale_bytes == 2) {
-      factor = DecodeNumber(packing_.group_scale, ValueAt<uint16_t>(packed_.units, at));
+      factor *= DecodeNumber(packing_.group_scale, ValueAt<uint16_t>(packed_.units, at));
     }
     if (!packed_.channel_factor.empty()) factor *= ValueAt<float>(packed_.channel_factor, row * 4);
     return factor;
@@ -155,8 +155,31 @@ class PackedReader {
         const double want = rows_[static_cast<size_t>(row)][static_cast<size_t>(column)];
         // Exact but for the product of a row's scale and its secondary scale in float32.
         ASSERT_NEAR(got, want, std::abs(want) * 1e-7) << row << ", " << column;
+        if constexpr (Config::kOperand.can_fuse(Config::kZeroPoint == ZeroPointKind::kInteger, 1)) {
+          if (packing_.is_relative) {
+            const int64_t scale_at = offset + place * layout().scale_bytes;
+            ExpectFused(codes, v, at % kElements, ValueAt<uint16_t>(packed_.units, scale_at));
+          }
+        }
       }
     }
+  }
+
+  // Weight times scale in one fma: rounded once.
+  void ExpectFused(const device::SlabCodesSm90<Config>& codes, int v, int element,
+                   uint32_t scale) const {
+    using Decode = device::DecodePairsSm90<Config, HostPairs<Config::kXType>>;
+    const uint32_t both = scale * 0x00010001u;
+    const uint32_t pair =
+        Decode::DecodeFused(codes, v, Decode::Scaled(both, Decode::RaisingPower(0)),
+                            Decode::Scaled(both, Decode::RaisingPower(Decode::kBeside)),
+                            Decode::Scaled(both, Decode::Offset(Decode::kHalf)));
+    const double raised = std::exp2(Sm90Operand::kRaisedExponent);
+    const double weight = Operand(codes, v, element, Decode::kHalf, 0) / raised;
+    const double want =
+        DecodeNumber(kBFloat16, EncodeNumber(kBFloat16, weight * DecodeNumber(kBFloat16, scale)));
+    ASSERT_EQ(DecodeNumber(kBFloat16, pair >> (16 * element) & 0xffffu), want * raised)
+        << "weight " << weight << ", scale " << DecodeNumber(kBFloat16, scale);
   }
 
   double Operand(const device::SlabCodesSm90<Config>& codes, int v, int element,
@@ -356,6 +379,47 @@ TEST(PackWeightsTest, FoldsScalesOfElevenPowersOfTwoAndThoseOfZeros) {
   EXPECT_THAT(Pack(tensor).status().message(), HasSubstr("2^12 apart"));
   tensor.scales[5 * 16 + 1] = std::byte{255};
   EXPECT_THAT(Pack(tensor).status().message(), HasSubstr("no number"));
+}
+
+// Codes of integers in bfloat16 are raised by the largest power of two it has: scales of 2 and more would make them
+// infinite, so a row's factor holds the power of two of its largest one.
+TEST(PackWeightsTest, ScalesOfIntegersAreRelativeToTheirRow) {
+  using Config = OperandConfig<IntegerFormat(4), ElementType::kBFloat16, ZeroPointKind::kNone>;
+  Random random(11);
+  const QuantSpec spec = Spec(IntegerFormat(4), kBFloat16, 128);
+  StandardTensor tensor = RandomTensor(spec, {1, 64, 256}, random);
+  const std::vector<double> scales = {0x1.fep127, 0x1p-126, -0x1.4p100, 3, 0x1.8p-133, 1};
+  for (int64_t row = 0; row < 64; ++row) {
+    const double scale = scales[static_cast<size_t>(row) % scales.size()];
+    SetValue<uint16_t>(tensor.scales, 2 * row, EncodeNumber(kBFloat16, scale));
+    SetValue<uint16_t>(tensor.scales, 2 * row + 1, EncodeNumber(kBFloat16, scale / 2));
+  }
+  const absl::StatusOr<PackedWeights> packed = Pack(tensor);
+  ASSERT_TRUE(packed.ok()) << packed.status().ToString();
+  for (int64_t at = 0; at < static_cast<int64_t>(packed->units.size());) {
+    for (int64_t i = 0; i < 64; ++i, at += 2) {
+      EXPECT_LT(std::abs(DecodeNumber(kBFloat16, ValueAt<uint16_t>(packed->units, at))), 2);
+    }
+    at += 4096;
+  }
+  PackedReader<Config>(tensor, *packed).ExpectEveryWeight();
+}
+
+TEST(PackWeightsTest, MappedCodesAreMappedBack) {
+  for (const CodeMap map :
+       {CodeMap::kNone, CodeMap::kTwosComplement, CodeMap::kOnesComplement}) {
+    for (int bits = 1; bits <= 8; ++bits) {
+      std::vector<bool> seen(size_t{1} << bits);
+      for (uint32_t code = 0; code < 1u << bits; ++code) {
+        const uint32_t mapped = MapCode(map, bits, code);
+        ASSERT_LT(mapped, 1u << bits);
+        EXPECT_FALSE(seen[mapped]);
+        seen[mapped] = true;
+        EXPECT_EQ(UnmapCode(map, bits, mapped), code);
+      }
+    }
+  }
+  EXPECT_EQ(MapCode(CodeMap::kOnesComplement, 4, 8), 0u) << "zero stays what padding is";
 }
 
 TEST(PackWeightsTest, RefusesWhatTheDecodePartsWouldMisread) {

@@ -19,6 +19,10 @@ function(gemmd_precompiled name kind)
   endif()
   target_link_libraries(${name} PRIVATE gemmd_options ${ARG_LINKS})
   target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
+  if(GEMMD_CCACHE)
+    set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER
+                          "${PROJECT_SOURCE_DIR}/deploy/cmake/compile_header;${CMAKE_CXX_COMPILER_LAUNCHER}")
+  endif()
 endfunction()
 
 # gemmd_reuse_precompiled(NAME library|test LINKS...): the precompiled headers that suit what NAME links.

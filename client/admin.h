@@ -45,9 +45,9 @@ class Admin {
   absl::StatusOr<v1::ListCacheResponse> ListCache(const v1::ListCacheRequest& request) const;
   absl::StatusOr<v1::VerifyCacheResponse> VerifyCache() const;
   absl::StatusOr<v1::PurgeCacheResponse> PurgeCache(const v1::PurgeCacheRequest& request) const;
-  // The bundle, in pieces; `take` returns false to stop.
+  // The bundle, in pieces, the first of which has no data but tells what is in it; `take` returns false to stop.
   absl::Status ExportCache(const v1::ExportCacheRequest& request,
-                           const std::function<bool(const std::string&)>& take) const;
+                           const std::function<bool(const v1::CacheChunk&)>& take) const;
   // `give` fills the next piece of the bundle and returns false at its end.
   absl::StatusOr<v1::ImportCacheResponse> ImportCache(
       const std::function<bool(std::string*)>& give) const;

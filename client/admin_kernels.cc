@@ -38,14 +38,14 @@ absl::StatusOr<v1::PurgeCacheResponse> Admin::PurgeCache(
 }
 
 absl::Status Admin::ExportCache(const v1::ExportCacheRequest& request,
-                                const std::function<bool(const std::string&)>& take) const {
+                                const std::function<bool(const v1::CacheChunk&)>& take) const {
   GEMMD_ASSIGN_OR_RETURN(const std::shared_ptr<Link> link, Identify(absl::Now() + timeout_));
   grpc::ClientContext context;
   link->Prepare(context, absl::InfiniteFuture());
   const auto reader = link->stubs().admin->ExportCache(&context, request);
   v1::CacheChunk chunk;
   while (reader->Read(&chunk)) {
-    if (!take(chunk.data())) context.TryCancel();
+    if (!take(chunk)) context.TryCancel();
   }
   return FromGrpc(reader->Finish(), "ExportCache");
 }

@@ -3,10 +3,12 @@
 //           auto store = KernelStore::Open({.directory = directory});   // one per node
 //           GpuKernels kernels(driver, "sm_90a", store->cache());
 // Errors  Prewarm: InvalidArgument BAD_ARCHITECTURE (its form, or NVRTC does not know it: nothing is
-//         compiled), Unavailable NVRTC_MISSING, Cancelled (by `progress`, or the store is closed),
-//         Unavailable CACHE_WRITE: after all kernels were tried, the directory lacks some. A layer
-//         or kernel that cannot be built is no error: its step says so. FailedPrecondition
-//         NO_CACHE_DIRECTORY: the cache lives in memory only. Import: DataLoss BUNDLE_DAMAGED
+//         compiled), Cancelled (by `progress`, or the store is closed). After all kernels were tried:
+//         Unavailable NVRTC_MISSING (some are not in the cache, and nothing can compile them),
+//         Unavailable CACHE_WRITE (the directory lacks some). A layer or kernel that cannot be built is no
+//         error: its step says so. FailedPrecondition NO_CACHE_DIRECTORY: the cache lives in memory only;
+//         the message says why a directory that was given is not used. List, Verify, Purge, Export: Unavailable
+//         CACHE_READ: the directory is gone, or cannot be listed now. Import: DataLoss BUNDLE_DAMAGED
 //         (nothing is taken), Unavailable CACHE_WRITE.
 // Threads Every method is thread-safe. Prewarm, Verify, Export and Import take seconds. List reads the
 //         front of each entry only: Verify finds damage behind it.
@@ -16,6 +18,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -96,20 +99,38 @@ struct KernelFilter {
   bool other_compilers = false;  // only those that this machine's compiler did not make
 };
 
+// Of each kernel listed, `problem` says what is wrong.
 struct VerifyResult {
   int checked = 0;
   std::vector<StoredKernel> dropped;
+  std::vector<StoredKernel> unreadable;  // may be good: the file cannot be read now, and stays
+  std::vector<StoredKernel> kept;        // damaged, and could not be removed
 };
 
 struct RemovedKernels {
   int entries = 0;
   uint64_t bytes = 0;
+  std::vector<StoredKernel> kept;  // could not be removed; `problem` says why
+};
+
+struct ExportedKernels {
+  std::string bundle;
+  int entries = 0;
+  std::vector<StoredKernel> skipped;  // damaged or unreadable; `problem` says why
+};
+
+// Kernels that came into the directory and went again, because it may not hold so many bytes.
+struct CacheOverflow {
+  int entries = 0;            // that are gone again
+  uint64_t needed_bytes = 0;  // of all that came, or were there already
+  uint64_t limit_bytes = 0;
 };
 
 struct ImportResult {
   int imported = 0;
   int present = 0;         // were there already
   int other_compiler = 0;  // of these, made by another compiler: used only where there is none
+  CacheOverflow overflow;
 };
 
 struct KernelStoreStats {
@@ -123,7 +144,7 @@ struct KernelStoreStats {
   uint64_t disk_bytes = 0;
   uint64_t queued = 0;
   absl::Duration compile_time;
-  std::string warning;  // what is wrong with the directory
+  std::string warning;  // what is wrong with the directory, or why it is not used
 };
 
 class KernelStore {
@@ -135,13 +156,14 @@ class KernelStore {
   // Compiles every kernel that the layers need on the architectures for requests of `rows` rows
   // (empty: of any number), behind whatever clients wait for. `progress` is called from several
   // threads, one at a time; false cancels. `cancelled`, if any, is asked now and then, also while
-  // kernels compile, from several threads at once; true cancels.
+  // kernels compile, from several threads at once; true cancels. Without a compiler it finds what the directory
+  // has. `overflow`, if any, tells what did not stay.
   absl::Status Prewarm(const std::vector<PrewarmLayer>& layers,
                        const std::vector<std::string>& architectures,
                        const std::function<bool(const PrewarmStep&)>& progress,
                        const std::vector<RowRange>& rows = {},
                        const std::function<bool()>& cancelled = nullptr,
-                       const PrewarmTuning& tuning = {});
+                       const PrewarmTuning& tuning = {}, CacheOverflow* overflow = nullptr);
 
   // Most recently used first.
   absl::StatusOr<std::vector<StoredKernel>> List(const KernelFilter& filter) const;
@@ -149,7 +171,8 @@ class KernelStore {
   absl::StatusOr<VerifyResult> Verify();
   // Kernels that failed their self-test get another chance.
   absl::StatusOr<RemovedKernels> Purge(const KernelFilter& filter);
-  absl::StatusOr<std::string> Export(const KernelFilter& filter) const;
+  // What is whole; an entry that is not stays where it is.
+  absl::StatusOr<ExportedKernels> Export(const KernelFilter& filter) const;
   absl::StatusOr<ImportResult> Import(const std::string& bundle);
   // Whether these first bytes, however few, can be a bundle's. DataLoss BUNDLE_DAMAGED.
   static absl::Status CheckBundleStart(absl::string_view start);
@@ -158,11 +181,17 @@ class KernelStore {
   void Close();
 
   KernelStoreStats stats() const;
+  // These touch no disk. warning: as in stats(). in_memory_only: there is no directory, or it is not used.
+  std::string warning() const;
+  bool in_memory_only() const;
 
  private:
   explicit KernelStore(std::shared_ptr<jit::KernelCache> cache) : cache_(std::move(cache)) {}
   StoredKernel Describe(const std::string& key, uint64_t bytes, bool loaded) const;
-  void PurgeQuarantine(const KernelFilter& filter);
+  absl::Status NoDirectory() const;
+  void Check(StoredKernel kernel, VerifyResult& result);
+  void PurgeQuarantine(const KernelFilter& filter, RemovedKernels& removed);
+  CacheOverflow OverflowOf(const std::map<std::string, uint64_t>& sizes) const;
 
   const std::shared_ptr<jit::KernelCache> cache_;
 };

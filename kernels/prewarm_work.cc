@@ -116,7 +116,8 @@ absl::StatusOr<PrewarmWork> PlanPrewarm(jit::KernelCache& cache,
       }
     }
     if (!any) continue;
-    GEMMD_RETURN_IF_ERROR(cache.CheckTarget(architecture));
+    const absl::Status target = cache.CheckTarget(architecture);
+    if (!target.ok() && ReasonOf(target) != "NVRTC_MISSING") return target;
     AddPrograms(MoeSources(architecture), seen, work);
   }
   return work;

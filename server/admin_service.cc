@@ -6,6 +6,7 @@
 #include "absl/time/clock.h"
 #include "core/session/session.h"
 #include "gemmd/v1/admin.grpc.pb.h"
+#include "server/admin_calls.h"
 #include "server/convert.h"
 #include "server/convert_errors.h"
 #include "server/kernel_admin.h"
@@ -61,11 +62,12 @@ class AdminService final : public v1::AdminService::CallbackService {
     return Reply(call, absl::OkStatus());
   }
 
-  grpc::ServerUnaryReactor* GetMetrics(grpc::CallbackServerContext* call,
-                                       const v1::GetMetricsRequest*,
+  grpc::ServerUnaryReactor* GetMetrics(grpc::CallbackServerContext*, const v1::GetMetricsRequest*,
                                        v1::GetMetricsResponse* response) override {
-    response->set_text(MetricsText(context_.collectables));
-    return Reply(call, absl::OkStatus());
+    return DeferCall(context_, metrics_worker_, absl::OkStatus(), [this, response] {
+      response->set_text(MetricsText(context_.collectables));  // looks at the disk
+      return absl::OkStatus();
+    });
   }
 
   grpc::ServerUnaryReactor* SetLogLevel(grpc::CallbackServerContext* call,
@@ -145,6 +147,8 @@ class AdminService final : public v1::AdminService::CallbackService {
     to.set_requests_total(status.requests_total);
     to.set_metrics_address(context_.metrics_address);
     to.set_cache_directory(context_.config->config.cache_dir.string());
+    to.set_cache_warning(context_.kernels->warning());
+    to.set_cache_in_memory_only(context_.kernels->in_memory_only());
   }
 
   // The kernel vouches for the user of a session on the session socket; gRPC vouches for nobody.
@@ -192,6 +196,7 @@ class AdminService final : public v1::AdminService::CallbackService {
   }
 
   const ServiceContext& context_;
+  AdminWorker metrics_worker_{256};
   KernelAdmin kernels_;
   TuningAdmin tuning_;
 };

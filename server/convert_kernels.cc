@@ -128,6 +128,14 @@ v1::PrewarmProgress ToProto(const PrewarmStep& from) {
   return to;
 }
 
+v1::CacheOverflow ToProto(const CacheOverflow& from) {
+  v1::CacheOverflow to;
+  to.set_kernels(static_cast<uint64_t>(from.entries));
+  to.set_needed_bytes(from.needed_bytes);
+  to.set_limit_bytes(from.limit_bytes);
+  return to;
+}
+
 v1::CachedKernel ToProto(const StoredKernel& from) {
   v1::CachedKernel to;
   to.set_key(from.key);

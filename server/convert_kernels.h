@@ -16,6 +16,7 @@ absl::StatusOr<KernelFilter> FromProto(const v1::CacheFilter& from);
 v1::PrewarmProgress ToProto(const PrewarmPlan& from);  // the first message
 v1::PrewarmProgress ToProto(const PrewarmStep& from);
 v1::CachedKernel ToProto(const StoredKernel& from);
+v1::CacheOverflow ToProto(const CacheOverflow& from);
 
 }  // namespace gemmd
 

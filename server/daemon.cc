@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <utility>
@@ -33,11 +34,20 @@ constexpr absl::Duration kAnswerGrace = absl::Milliseconds(1500);
 // What still runs then, a kernel for example, is cancelled after this.
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
 
-absl::Status PrepareCache(const std::filesystem::path& directory) {
+// One that takes no new kernels still serves those it has.
+absl::Status MakeCache(const std::filesystem::path& directory) {
   GEMMD_RETURN_IF_ERROR(MakeDirectory(directory));
-  // One that takes no new kernels still serves those it has.
   if (access(directory.c_str(), R_OK | X_OK) == 0) return absl::OkStatus();
   return SystemError(errno, absl::StrCat("cannot read cache directory ", directory.string()));
+}
+
+// A directory that nobody chose may be out of reach: the cache then works from memory, and warns.
+absl::Status PrepareCache(const LoadedConfig& config) {
+  const auto is_default = [](const ConfigEntry& entry) {
+    return entry.name == "cache_dir" && entry.origin == "default";
+  };
+  const absl::Status made = MakeCache(config.config.cache_dir);
+  return std::any_of(config.entries.begin(), config.entries.end(), is_default) ? absl::OkStatus() : made;
 }
 
 std::shared_ptr<TuningStore> OpenTuning(const std::filesystem::path& cache_directory) {
@@ -78,7 +88,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   std::unique_ptr<Daemon> self(new Daemon(std::move(config), std::move(request_drain)));
   self->Warn();
   GEMMD_RETURN_IF_ERROR(self->LockPaths());
-  GEMMD_RETURN_IF_ERROR(PrepareCache(self->config().cache_dir));
+  GEMMD_RETURN_IF_ERROR(PrepareCache(self->config_));
   GEMMD_RETURN_IF_ERROR(self->OpenNode());
   GEMMD_RETURN_IF_ERROR(self->StartMetrics());
   GEMMD_RETURN_IF_ERROR(self->StartServing());

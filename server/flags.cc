@@ -169,7 +169,7 @@ std::string ManualPage() {
       "    64  unknown flag, or a value it cannot take\n"
       "    69  no usable device\n"
       "    70  a CUDA context was lost, or the daemon could not stop in time\n"
-      "    73  cannot create the socket, the cache directory or the metrics endpoint\n"
+      "    73  cannot create the socket, the metrics endpoint or the cache directory that was set\n"
       "    75  another instance is running\n"
       "    77  permission denied\n"
       "    78  bad configuration file or environment\n";

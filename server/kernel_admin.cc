@@ -24,6 +24,22 @@ constexpr uint32_t kMostListed = 5000;
 
 using PrewarmStream = QueuedStream<v1::PrewarmProgress>;
 
+void LogOverflow(const CacheOverflow& overflow) {
+  LogWarn("kernels did not stay in the cache: cache_max_bytes is too small for them",
+          {{"evicted", overflow.entries},
+           {"needed_bytes", overflow.needed_bytes},
+           {"cache_max_bytes", overflow.limit_bytes}});
+}
+
+using NamedKernels = google::protobuf::RepeatedPtrField<v1::CachedKernel>;
+
+// Names them in an answer; the log gets the number and the first one's problem.
+void Tell(const char* what, const std::vector<StoredKernel>& kernels, NamedKernels& named) {
+  for (const StoredKernel& kernel : kernels) *named.Add() = ToProto(kernel);
+  if (kernels.empty()) return;
+  LogWarn(what, {{"entries", kernels.size()}, {"first", kernels[0].problem}});
+}
+
 // Draining: the cache is closed, or will be before this prewarm has its turn.
 absl::Status RunPrewarm(const ServiceContext& context, const PrewarmJob& job,
                         PrewarmStream& stream) {
@@ -33,10 +49,17 @@ absl::Status RunPrewarm(const ServiceContext& context, const PrewarmJob& job,
       const PrewarmPlan plan,
       ResolvePrewarm(job, *context.node, context.config->config.node.checkpoint_roots, cancelled));
   if (!stream.Push(ToProto(plan))) return absl::CancelledError("the client has gone");
+  CacheOverflow overflow;
   const absl::Status status = context.kernels->Prewarm(
       plan.layers, plan.architectures,
       [&stream](const PrewarmStep& step) { return stream.Push(ToProto(step)); }, plan.rows,
-      cancelled, {context.tuning, plan.gpus});
+      cancelled, {context.tuning, plan.gpus}, &overflow);
+  if (overflow.entries > 0) {
+    LogOverflow(overflow);
+    v1::PrewarmProgress last;
+    *last.mutable_overflow() = ToProto(overflow);
+    (void)stream.Push(std::move(last));
+  }
   return absl::IsCancelled(status) && !stream.cancelled() ? Draining() : status;
 }
 
@@ -55,6 +78,15 @@ absl::Status FillList(const ServiceContext& context, const KernelFilter& filter,
   response.set_directory(context.config->config.cache_dir.string());
   response.set_warning(context.kernels->stats().warning);
   return absl::OkStatus();
+}
+
+absl::Status SendBundle(const ServiceContext& context, const KernelFilter& filter, ChunkStream& stream) {
+  GEMMD_ASSIGN_OR_RETURN(const ExportedKernels exported, context.kernels->Export(filter));
+  v1::CacheChunk first;
+  first.set_kernels(static_cast<uint64_t>(exported.entries));
+  Tell("kernel cache: unusable entries not exported", exported.skipped, *first.mutable_skipped());
+  if (!stream.Push(std::move(first))) return absl::CancelledError("the client has gone");
+  return SendChunks(exported.bundle, stream);
 }
 
 }  // namespace
@@ -89,7 +121,9 @@ grpc::ServerUnaryReactor* KernelAdmin::Verify(const absl::Status& allowed,
   return Defer(allowed, [this, response]() -> absl::Status {
     GEMMD_ASSIGN_OR_RETURN(const VerifyResult result, context_.kernels->Verify());
     response->set_checked(static_cast<uint64_t>(result.checked));
-    for (const StoredKernel& kernel : result.dropped) *response->add_dropped() = ToProto(kernel);
+    Tell("kernel cache: unusable entries dropped", result.dropped, *response->mutable_dropped());
+    Tell("kernel cache: unreadable entries", result.unreadable, *response->mutable_unreadable());
+    Tell("kernel cache: unusable entries stay", result.kept, *response->mutable_kept());
     return absl::OkStatus();
   });
 }
@@ -109,6 +143,7 @@ grpc::ServerUnaryReactor* KernelAdmin::Purge(const absl::Status& allowed,
     GEMMD_ASSIGN_OR_RETURN(const RemovedKernels removed, context_.kernels->Purge(filter));
     response->set_entries(static_cast<uint64_t>(removed.entries));
     response->set_bytes(removed.bytes);
+    Tell("kernel cache: entries could not be removed", removed.kept, *response->mutable_kept());
     LogInfo("kernel cache purged", {{"entries", removed.entries}, {"bytes", removed.bytes}});
     return absl::OkStatus();
   });
@@ -122,8 +157,7 @@ grpc::ServerWriteReactor<v1::CacheChunk>* KernelAdmin::Export(
   if (status.ok() && !filter.ok()) status = context_.Refuse(filter.status());
   if (status.ok()) {
     status = cache_worker_.Add([this, stream, filter = *filter] {
-      const absl::StatusOr<std::string> bundle = context_.kernels->Export(filter);
-      stream->Complete(bundle.ok() ? SendChunks(*bundle, *stream) : bundle.status());
+      stream->Complete(SendBundle(context_, filter, *stream));
     });
   }
   if (!status.ok()) stream->Complete(status);
@@ -171,6 +205,10 @@ class KernelAdmin::ImportStream : public grpc::ServerReadReactor<v1::CacheChunk>
     response_.set_imported(static_cast<uint64_t>(result.imported));
     response_.set_present(static_cast<uint64_t>(result.present));
     response_.set_other_compiler(static_cast<uint64_t>(result.other_compiler));
+    if (result.overflow.entries > 0) {
+      LogOverflow(result.overflow);
+      *response_.mutable_overflow() = ToProto(result.overflow);
+    }
     LogInfo("kernels imported", {{"imported", result.imported}, {"present", result.present}});
     return absl::OkStatus();
   }

@@ -84,8 +84,10 @@ absl::Status MakeDirectory(const std::filesystem::path& directory) {
                ? absl::OkStatus()
                : SystemError(errno, absl::StrCat("cannot set the mode of ", directory.string()));
   }
-  if (errno == EEXIST && std::filesystem::is_directory(directory, error)) return absl::OkStatus();
-  return SystemError(errno, absl::StrCat("cannot create directory ", directory.string()));
+  int why = errno;
+  if (why == EEXIST && std::filesystem::is_directory(directory, error)) return absl::OkStatus();
+  if (why == EEXIST) why = ENOTDIR;
+  return SystemError(why, absl::StrCat("cannot create directory ", directory.string()));
 }
 
 }  // namespace gemmd

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/gemmctl/bounded_file.h"
+#include "client/gemmctl/cache_text.h"
 #include "client/gemmctl/command.h"
 #include "client/gemmctl/export_file.h"
 #include "client/gemmctl/proto_json.h"
@@ -113,10 +114,15 @@ absl::StatusOr<int> Verify(const Context& context, const Arguments&, const clien
     for (const v1::CachedKernel& kernel : response.dropped()) {
       context.Print(absl::StrCat("dropped ", kernel.key(), ": ", kernel.problem(), "\n"));
     }
-    context.Print(
-        absl::StrCat(response.checked(), " checked, ", response.dropped_size(), " dropped\n"));
+    std::string text = absl::StrCat(response.checked(), " checked, ", response.dropped_size(), " dropped");
+    if (!response.unreadable().empty()) absl::StrAppend(&text, ", ", response.unreadable_size(), " unreadable");
+    if (!response.kept().empty()) absl::StrAppend(&text, ", ", response.kept_size(), " damaged but not removed");
+    context.Print(text + "\n");
   }
-  return response.dropped().empty() ? kDone : kFailed;
+  TellProblems(context, "unreadable", response.unreadable());
+  TellProblems(context, "damaged but not removed", response.kept());
+  const bool all_good = response.dropped().empty() && response.unreadable().empty() && response.kept().empty();
+  return all_good ? kDone : kFailed;
 }
 
 absl::StatusOr<int> Purge(const Context& context, const Arguments& arguments,
@@ -134,15 +140,10 @@ absl::StatusOr<int> Purge(const Context& context, const Arguments& arguments,
     context.Print(
         absl::StrCat(response.entries(), " kernels removed, ", BytesText(response.bytes()), "\n"));
   }
-  return kDone;
-}
-
-absl::StatusOr<uint64_t> Selected(const v1::CacheFilter& filter, const client::Admin& admin) {
-  v1::ListCacheRequest request;
-  *request.mutable_filter() = filter;
-  request.set_limit(1);
-  GEMMD_ASSIGN_OR_RETURN(const v1::ListCacheResponse response, admin.ListCache(request));
-  return response.matching();
+  TellProblems(context, "not removed", response.kept());
+  if (response.kept().empty()) return kDone;
+  std::fprintf(context.err, "%d kernels could not be removed\n", response.kept_size());
+  return kFailed;
 }
 
 absl::StatusOr<int> Export(const Context& context, const Arguments& arguments,
@@ -151,27 +152,35 @@ absl::StatusOr<int> Export(const Context& context, const Arguments& arguments,
   GEMMD_ASSIGN_OR_RETURN(ExportFile file, ExportFile::Create(path, arguments.Has("force")));
   v1::ExportCacheRequest request;
   *request.mutable_filter() = FilterOf(arguments);
-  GEMMD_ASSIGN_OR_RETURN(const uint64_t kernels, Selected(request.filter(), admin));
-  if (kernels == 0) {
-    return Error(absl::StatusCode::kNotFound, "NOTHING_SELECTED",
-                 absl::StrCat("the cache has no such kernel; ", path, " is not written"));
-  }
+  v1::CacheChunk contents;
   uint64_t bytes = 0;
   absl::Status written;
-  const absl::Status received = admin.ExportCache(request, [&](const std::string& piece) {
-    if (written.ok()) written = file.Write(piece.data(), piece.size());
-    bytes += piece.size();
+  const absl::Status received = admin.ExportCache(request, [&](const v1::CacheChunk& piece) {
+    if (piece.data().empty()) contents = piece;
+    if (written.ok()) written = file.Write(piece.data().data(), piece.data().size());
+    bytes += piece.data().size();
     return written.ok();
   });
   GEMMD_RETURN_IF_ERROR(written);
   GEMMD_RETURN_IF_ERROR(received);
+  TellProblems(context, "not exported", contents.skipped());
+  if (contents.kernels() == 0) {
+    return Error(absl::StatusCode::kNotFound, "NOTHING_SELECTED",
+                 absl::StrCat("the cache has no such kernel", contents.skipped().empty() ? "" : " that is whole", "; ",
+                              path, " is not written"));
+  }
   GEMMD_RETURN_IF_ERROR(file.Commit());
   if (context.json) {
-    context.PrintJson({{"file", path}, {"kernels", kernels}, {"bytes", bytes}});
+    context.PrintJson({{"file", path},
+                       {"kernels", contents.kernels()},
+                       {"skipped", contents.skipped_size()},
+                       {"bytes", bytes}});
   } else {
-    context.Print(absl::StrCat(kernels, " kernels, ", BytesText(bytes), ", written to ", path, "\n"));
+    context.Print(absl::StrCat(contents.kernels(), " kernels, ", BytesText(bytes), ", written to ", path, "\n"));
   }
-  return kDone;
+  if (contents.skipped().empty()) return kDone;
+  std::fprintf(context.err, "%d kernels are damaged or unreadable and were not exported\n", contents.skipped_size());
+  return kFailed;
 }
 
 // A file that begins as 'cache export' writes them; the daemon verifies the rest.
@@ -203,6 +212,7 @@ absl::StatusOr<int> Import(const Context& context, const Arguments& arguments,
   GEMMD_RETURN_IF_ERROR(read);
   GEMMD_RETURN_IF_ERROR(answer.status());
   const v1::ImportCacheResponse& response = *answer;
+  WarnOfOverflow(context, "imported", response.overflow());
   if (context.json) {
     context.PrintJson(ToJson(response));
     return kDone;
@@ -271,10 +281,12 @@ Command CacheCommand() {
           .description =
               "  list    kernels on disk, most recently used first\n"
               "  show    one kernel: what it is, registers, spills\n"
-              "  verify  read every entry, drop what is damaged; exit 1 when something was\n"
-              "  purge   remove what the options select; loaded kernels stay in use\n"
-              "  export  what the options select as one file, for another machine; exit 1 when that is nothing\n"
-              "  import  take such a file; it is verified as a whole before anything is taken",
+              "  verify  read every entry, drop what is damaged; exit 1 when something was, or cannot be read\n"
+              "  purge   remove what the options select; loaded kernels stay in use; exit 1 when a file cannot go\n"
+              "  export  what the options select as one file, for another machine; exit 1 when that is nothing, and\n"
+              "          when an entry is damaged: the others are in the file\n"
+              "  import  take such a file; it is verified as a whole before anything is taken. A warning tells when\n"
+              "          kernels did not stay, because cache_max_bytes is smaller than they are",
           .options = CacheOptions(),
           .examples =
               "  gemmctl cache list --arch sm_90a\n"

@@ -187,8 +187,15 @@ void CheckCuda(const Context& context, const v1::HelloResponse& hello, Examinati
 
 void CheckCache(const v1::GetStatusResponse& status, Examination& exam) {
   const std::string& directory = status.cache_directory();
-  if (directory.empty()) {
-    exam.Warn("cache", "no directory", "every start compiles its kernels again");
+  if (status.cache_in_memory_only()) {
+    exam.Warn("cache",
+              absl::StrCat(status.cache_warning().empty() ? "no directory" : status.cache_warning(),
+                           "; kernels live in memory only"),
+              "every start compiles its kernels again: name another with cache_dir, or mend this one and start again");
+    return;
+  }
+  if (!status.cache_warning().empty()) {
+    exam.Warn("cache", status.cache_warning(), "what the directory holds serves all the same");
     return;
   }
   std::error_code error;

@@ -1,5 +1,6 @@
 #include "client/gemmctl/inspect_checkpoint.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -156,6 +157,16 @@ class ConfigFaults {
   std::map<std::string, Fault> faults_;  // by what is wrong
 };
 
+// Whether what is wrong with a module is told already: the file lacks a tensor, or both stacks of one layer's experts
+// are not of the config's count.
+bool IsTold(const Problem& problem, const std::vector<Problem>& told) {
+  return std::any_of(told.begin(), told.end(), [&problem](const Problem& other) {
+    const bool same_tensor = !problem.tensor.empty() && problem.tensor == other.tensor;
+    return problem.message == other.message ||
+           (same_tensor && problem.file == other.file && other.module.empty());
+  });
+}
+
 void InspectModules(const Checkpoint& checkpoint, const InspectProgress& progress,
                     BrokenShards& broken, CheckpointReport& report) {
   const absl::StatusOr<std::vector<std::string>> modules = ListCandidates(checkpoint);
@@ -173,7 +184,8 @@ void InspectModules(const Checkpoint& checkpoint, const InspectProgress& progres
     } else if (BrokenShard* const shard = ShardOf(read.status(), broken)) {
       if (shard->modules++ == 0) shard->first_module = module;
     } else if (!faults.Repeats(checkpoint.files(), read.status(), report.problems.size())) {
-      report.problems.push_back(ProblemOf(read.status(), module));
+      Problem problem = ProblemOf(read.status(), module);
+      if (!IsTold(problem, report.problems)) report.problems.push_back(std::move(problem));
     }
   }
   faults.TellModules(report.problems);

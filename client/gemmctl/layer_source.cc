@@ -31,7 +31,6 @@ class ProgressPrinter {
   explicit ProgressPrinter(const Context& context) : context_(context) {}
 
   void Show(const v1::RegisterLayerProgress& progress) {
-    if (context_.json) return;
     if (context_.progress_bar) {
       Bar(progress);
     } else if (progress.stage() != last_stage_) {

@@ -31,7 +31,7 @@ absl::Status CheckSource(const Arguments& arguments);
 // From "PATH MODULE" or the options; `device` auto is the daemon's best ready one.
 absl::StatusOr<LayerSource> FindSource(const Arguments& arguments, const client::Session& session);
 
-// Registers on `device`; a bar on a terminal, lines otherwise, nothing with -o json.
+// Registers on `device`; on stderr a bar on a terminal, lines otherwise.
 absl::StatusOr<client::Layer> RegisterWithProgress(const Context& context, client::Session& session,
                                                    const LayerSource& source,
                                                    const std::string& device);

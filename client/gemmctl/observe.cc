@@ -52,7 +52,10 @@ absl::StatusOr<int> RunStatus(const Context& context, const Arguments&) {
   table.Add({"metrics", status.metrics_address().empty()
                             ? "off"
                             : "http://" + status.metrics_address() + "/metrics"});
-  table.Add({"cache", status.cache_directory().empty() ? "off" : status.cache_directory()});
+  table.Add({"cache", status.cache_in_memory_only()      ? "in memory only"
+                      : status.cache_directory().empty() ? "off"
+                                                         : status.cache_directory()});
+  if (!status.cache_warning().empty()) table.Add({"", "warning: " + status.cache_warning()});
   context.Print(table.Text());
   return kDone;
 }

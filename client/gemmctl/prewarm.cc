@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/gemmctl/cache_text.h"
 #include "client/gemmctl/command.h"
 #include "client/gemmctl/export_file.h"
 #include "client/gemmctl/manifest.h"
@@ -65,6 +66,10 @@ class Report {
   explicit Report(const Context& context) : context_(context) {}
 
   void Take(const v1::PrewarmProgress& progress) {
+    if (progress.has_overflow()) {
+      overflow_ = progress.overflow();
+      return;
+    }
     if (progress.total() == 0) {
       *manifest_.mutable_shapes() = progress.layers();
       *manifest_.mutable_architectures() = progress.architectures();
@@ -75,16 +80,18 @@ class Report {
       return;
     }
     ++counts_[progress.outcome()];
-    if (context_.json) {
-      steps_.push_back(ToJson(progress));
-    } else {
-      Print(progress);
-    }
+    whole_ = progress.done() == progress.total();
+    if (context_.json) steps_.push_back(ToJson(progress));
+    Print(progress);
   }
 
   void Summarize() const {
+    WarnOfOverflow(context_, "prewarmed", overflow_);
     if (context_.json) {
-      context_.PrintJson({{"layers", manifest_.shapes_size()}, {"named_layers", named_}, {"kernels", steps_}});
+      nlohmann::ordered_json all = {
+          {"layers", manifest_.shapes_size()}, {"named_layers", named_}, {"kernels", steps_}};
+      if (overflow_.kernels() > 0) all["overflow"] = ToJson(overflow_);
+      context_.PrintJson(all);
       return;
     }
     std::string text = absl::StrCat(manifest_.shapes_size(), " distinct layers of ", named_, ":");
@@ -94,6 +101,8 @@ class Report {
     context_.Print(text + "\n");
   }
 
+  // Every kernel was tried.
+  bool is_whole() const { return whole_; }
   bool did_anything() const { return !counts_.empty(); }
   // No kernel failed, and where there were layers, there is one for them.
   bool IsGood() const {
@@ -125,6 +134,8 @@ class Report {
   std::map<v1::PrewarmOutcome, int> counts_;
   v1::PrewarmRequest manifest_;
   uint32_t named_ = 0;  // layers, before equal ones became one
+  bool whole_ = false;
+  v1::CacheOverflow overflow_;
   nlohmann::ordered_json steps_ = nlohmann::ordered_json::array();
 };
 
@@ -142,8 +153,7 @@ absl::StatusOr<int> RunPrewarm(const Context& context, const Arguments& argument
       request, [&report](const v1::PrewarmProgress& progress) { report.Take(progress); });
   // All kernels were tried: what became of them is told, then the error.
   if (ReasonOf(prewarmed) == "NO_ARCHITECTURE") return Annotate(prewarmed, "--arch is missing");
-  const bool is_whole = prewarmed.ok() || ReasonOf(prewarmed) == "CACHE_WRITE";
-  if (!is_whole) return prewarmed;
+  if (!prewarmed.ok() && !report.is_whole()) return prewarmed;
   const bool has_layers = report.manifest().shapes_size() > 0;
   if (saved.has_value() && has_layers) {
     v1::PrewarmRequest manifest = report.manifest();
@@ -196,7 +206,8 @@ Command PrewarmCommand() {
           "  \"has_input_scale\": true where a GPU multiplies x by a factor per column first,\n"
           "  \"declares_activations\": true where the layer says how x is quantized}],\n"
           "  \"architectures\": [...], \"rows\": [{\"first\", \"last\"}]}; --save writes one. Progress goes to\n"
-          "  stderr. Exit code 1 when a kernel does not compile or does not reach the cache's directory,\n"
+          "  stderr. Without NVRTC it finds what the cache has, and fails when that is not all; a warning tells\n"
+          "  when cache_max_bytes is too small for what was compiled. Exit code 1 when a kernel does not compile or does not reach the cache's directory,\n"
           "  when no kernel exists for what was asked (an architecture that gemmd does not know), and\n"
           "  when there is no layer, but with --running; with --save then too.",
       .options = PrewarmOptions(),

@@ -14,7 +14,7 @@ ProgressLine::~ProgressLine() {
   if (drawn_) std::fputs("\r\x1b[K", context_.err);
 }
 
-bool ProgressLine::due() const { return !context_.json && absl::Now() >= next_; }
+bool ProgressLine::due() const { return absl::Now() >= next_; }
 
 void ProgressLine::Show(const std::string& text) {
   if (!due()) return;

@@ -1,5 +1,5 @@
 // What    Progress of work on files, on stderr: nothing during the first second, then one line a second,
-//         redrawn in place on a terminal; nothing with -o json.
+//         redrawn in place on a terminal, whatever the output is.
 // Threads One thread.
 #ifndef GEMMD_CLIENT_GEMMCTL_PROGRESS_LINE_H_
 #define GEMMD_CLIENT_GEMMCTL_PROGRESS_LINE_H_

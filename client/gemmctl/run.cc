@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "client/gemmctl/command.h"
 #include "client/gemmctl/execution_report.h"
+#include "client/gemmctl/expected_product.h"
 #include "client/gemmctl/export_file.h"
 #include "client/gemmctl/layer_source.h"
 #include "client/gemmctl/matrix_file.h"
@@ -15,7 +16,6 @@
 #include "client/gemmctl/reference.h"
 #include "client/gemmctl/table.h"
 #include "client/gemmctl/workspace.h"
-#include "core/checkpoint/checkpoint.h"
 #include "kernels/base/status.h"
 
 namespace gemmd::gemmctl {
@@ -127,16 +127,6 @@ struct Reference {
 // What quantizing x to 8 bits may cost; 3 % with e4m3.
 constexpr double kQuantizationError = 0.1;
 
-// Lies in the checkpoint only; whoever runs this tool may read what the system lets them read.
-absl::StatusOr<ActivationScaling> StaticScale(const LayerSource& source) {
-  const absl::StatusOr<CheckpointLayer> layer =
-      ReadLayer(source.path, source.module, nullptr, {"/"});
-  if (!layer.ok()) {
-    return Annotate(layer.status(), "--expected needs the layer's static activation scale");
-  }
-  return ScalingOf(layer->tensor);
-}
-
 // With --expected from dequantized weights, here, in double precision; else the same request with
 // float32 output on the daemon's CPU device, which computes exactly. `outcome` tells what the product
 // took as x.
@@ -144,17 +134,11 @@ absl::StatusOr<Reference> MakeReference(const Context& context, std::optional<Ar
                                         client::Session& session, const client::Layer& judged,
                                         const Problem& problem, const Outcome& outcome) {
   if (expected.has_value()) {
-    const DenseWeights dense{
-        .n = problem.n, .k = problem.k, .weights = std::move(expected->values)};
-    std::optional<ActivationScaling> static_scale;
-    if (NeedsStaticScale(judged.info().spec(), outcome.response.report())) {
-      GEMMD_ASSIGN_OR_RETURN(static_scale, StaticScale(problem.source));
-    }
-    GEMMD_ASSIGN_OR_RETURN(const std::vector<double> operand,
-                           OperandOf(judged.info().spec(), outcome.response.report(), problem.k,
-                                     problem.x, static_scale));
-    return Reference{ReferenceGemm(dense, problem.m, operand),
-                     "weights of --expected, double precision"};
+    GEMMD_ASSIGN_OR_RETURN(
+        std::vector<double> product,
+        ExpectedProduct(problem.source, judged.info(), outcome.response.report(),
+                        std::move(expected->values), problem.x));
+    return Reference{std::move(product), "weights of --expected, double precision"};
   }
   GEMMD_ASSIGN_OR_RETURN(const client::Layer layer,
                          RegisterWithProgress(context, session, problem.source, "cpu"));
@@ -292,7 +276,8 @@ Command RunCommand() {
            {"y", 0, "FILE.npy", "", "write the result there, as float32"},
            {"force", 0, "", "", "replace the file of --y when it exists"},
            {"expected", 0, "FILE", "",
-            "dequantized weights [N, K] to compute the reference from, instead of the CPU device"},
+            "dequantized weights [N, K] to compute the reference from, instead of the CPU device; a bias and "
+            "factors of x are the checkpoint's"},
            {"memory", 0, "KIND", "auto",
             "ipc (CUDA memory of this process), memfd, daemon (the daemon's memory; bytes travel "
             "in "

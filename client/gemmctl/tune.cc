@@ -67,11 +67,8 @@ class TuneReport {
 
   void Take(const v1::TuneProgress& step) {
     failed_ = failed_ || step.outcome() == v1::TUNE_OUTCOME_FAILED;
-    if (context_.json) {
-      steps_.push_back(ToJson(step));
-    } else {
-      Print(step);
-    }
+    if (context_.json) steps_.push_back(ToJson(step));
+    Print(step);
     if (step.outcome() != v1::TUNE_OUTCOME_MEASURED) return;
     ++measured_;
     layers_.insert(absl::StrCat(step.n(), "x", step.k(), " ", step.spec()));

@@ -160,7 +160,7 @@ absl::StatusOr<CheckpointLayer> ReadRows(const CheckpointFiles& files,
   CheckpointLayer layer;
   std::vector<StandardTensor> tensors;
   PartSlices slices = SplitSlice(slice);
-  int64_t k = 0;
+  LayerShape first;
   for (size_t i = 0; i < parts.size(); ++i) {
     GEMMD_ASSIGN_OR_RETURN(CheckpointLayer read, ReadModule(files, reader, parts[i]));
     progress.Finish(parts[i]);
@@ -169,9 +169,11 @@ absl::StatusOr<CheckpointLayer> ReadRows(const CheckpointFiles& files,
           absl::StrCat("module ", module, ": its parts are ", layer.format, " and ", read.format));
     }
     layer.format = read.format;
-    if (i == 0) k = read.tensor.shape.k;
-    GEMMD_RETURN_IF_ERROR(CheckSameK(module, parts[0].module(), k, parts[i].module(),
+    if (i == 0) first = read.tensor.shape;
+    GEMMD_RETURN_IF_ERROR(CheckSameK(module, parts[0].module(), first.k, parts[i].module(),
                                      read.tensor.shape.k));
+    GEMMD_RETURN_IF_ERROR(CheckSameN(module, parts[0].module(), first.n, parts[i].module(),
+                                     read.tensor.shape.n));
     GEMMD_ASSIGN_OR_RETURN(const RowPart rows, PartOfRequest(slice, parts[i].module(), i,
                                                              parts.size(), read.tensor.shape.n));
     if (slice.rows.size > 1) slices.part.row_parts = {rows};

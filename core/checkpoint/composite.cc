@@ -117,6 +117,7 @@ absl::Status CheckRows(const std::string& module, const Names& names,
                        const std::vector<StandardTensor>& rows) {
   for (size_t i = 1; i < rows.size(); ++i) {
     GEMMD_RETURN_IF_ERROR(CheckSameK(module, names[0], rows[0].shape.k, names[i], rows[i].shape.k));
+    GEMMD_RETURN_IF_ERROR(CheckSameN(module, names[0], rows[0].shape.n, names[i], rows[i].shape.n));
   }
   const absl::Status alike = CheckAlike(rows);
   return alike.ok() ? alike : CannotJoin(module, alike);
@@ -128,6 +129,14 @@ absl::Status CheckSameK(const std::string& module, const std::string& first, int
                         const std::string& part, int64_t got) {
   if (got == k) return absl::OkStatus();
   return BadCheckpoint(absl::StrCat("module ", module, ": its part ", part, ": expected K ", k,
+                                    " as ", first, " has, got ", got));
+}
+
+absl::Status CheckSameN(const std::string& module, const std::string& first, int64_t n,
+                        const std::string& part, int64_t got) {
+  const std::string name = Split(module).second;
+  if (got == n || (name != "gate_up_proj" && name != "w13")) return absl::OkStatus();
+  return BadCheckpoint(absl::StrCat("module ", module, ": its part ", part, ": expected N ", n,
                                     " as ", first, " has, got ", got));
 }
 

@@ -33,6 +33,9 @@ using LayerFacts = std::map<std::string, StandardTensor>;
 // What is wrong with a part of `module` whose K is not that of the first: all of them see the same x.
 absl::Status CheckSameK(const std::string& module, const std::string& first, int64_t k,
                         const std::string& part, int64_t got);
+// The same of N, where `module` is joined of gate and up, which are multiplied element by element.
+absl::Status CheckSameN(const std::string& module, const std::string& first, int64_t n,
+                        const std::string& part, int64_t got);
 // What is wrong with expert number `expert` of `module` whose size is not that of the first.
 absl::Status CheckSameSize(const std::string& module, const LayerShape& first, int64_t expert,
                            const LayerShape& got);

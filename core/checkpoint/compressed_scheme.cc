@@ -155,7 +155,7 @@ absl::Status ParseInputs(const Json& inputs, CompressedScheme& scheme) {
 
 // Storage or transforms that change the meaning of the weights.
 absl::Status RejectTransforms(const Json& config) {
-  const Json* sparsity = FindField(config, {"sparsity_config"});
+  GEMMD_ASSIGN_OR_RETURN(const Json* const sparsity, ObjectField(config, {"sparsity_config"}));
   if (sparsity != nullptr && !sparsity->empty()) {
     GEMMD_ASSIGN_OR_RETURN(const std::string format, NameField(*sparsity, {"format"}, "unknown"));
     if (format != "dense") {
@@ -163,7 +163,7 @@ absl::Status RejectTransforms(const Json& config) {
           absl::StrCat("compressed-tensors sparsity format \"", format, "\" is not read"));
     }
   }
-  const Json* transform = FindField(config, {"transform_config"});
+  GEMMD_ASSIGN_OR_RETURN(const Json* const transform, ObjectField(config, {"transform_config"}));
   if (transform != nullptr && !transform->empty()) {
     return UnsupportedFormat("compressed-tensors transform_config (rotations) is not read");
   }
@@ -202,6 +202,8 @@ absl::StatusOr<CompressedScheme> ParseCompressedScheme(const Json& config, const
   const absl::Status of_inputs =
       inputs == nullptr ? absl::OkStatus() : ParseInputs(*inputs, scheme);
   if (!of_inputs.ok()) return Annotate(of_inputs, "input_activations");
+  // Types of y are the request's: what it says is not followed.
+  GEMMD_RETURN_IF_ERROR(ObjectField(group, {"output_activations"}).status());
   return scheme;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -33,13 +34,38 @@ struct Outline {
   std::optional<Range> experts;  // those of the slice, of a stack that is stored one by one
 };
 
+// How a g_idx orders the columns: "runs of 128" like no index at all, or "reordered". Kernels differ by that, and no
+// shape tells it. One that cannot be read is its reader's to refuse.
+std::string OrderOf(ModuleTensors& tensors, const char* key) {
+  const TensorInfo* const info = tensors.Find(key);
+  if (info == nullptr || info->shape.size() != 1) return "";
+  const int64_t k = info->shape[0];
+  const absl::StatusOr<TensorData> index = tensors.Read(key, {"I32"}, {{k}});
+  if (!index.ok()) return absl::StrCat(key, " unreadable\n");
+  int64_t run = 0;
+  while (run < k && index->at<int32_t>(run) == 0) ++run;
+  for (int64_t i = 0; i < k; ++i) {
+    if (run == 0 || index->at<int32_t>(i) != i / run) return absl::StrCat(key, " reordered\n");
+  }
+  return absl::StrCat(key, " runs of ", run, "\n");
+}
+
+// Names, types and shapes of a module's tensors, the order of its columns, and what the config says of it.
+absl::StatusOr<std::string> DescribeModule(const CheckpointFiles& files, ModuleTensors& tensors) {
+  GEMMD_ASSIGN_OR_RETURN(const std::string rules,
+                         RulesOf(files.quantization_config(), tensors.module()));
+  std::string text = tensors.Layout();
+  for (const char* key : {".g_idx", ".weight_g_idx"}) text += OrderOf(tensors, key);
+  return text + rules;
+}
+
 absl::StatusOr<std::string> LayoutOf(const CheckpointFiles& files,
                                      const std::vector<std::string>& parts) {
   std::string layout;
   for (const std::string& part : parts) {
-    GEMMD_ASSIGN_OR_RETURN(const ModuleTensors tensors, ModuleTensors::Open(files, part, nullptr));
-    GEMMD_ASSIGN_OR_RETURN(const std::string rules, RulesOf(files.quantization_config(), part));
-    absl::StrAppend(&layout, SharedRole(part), "\n", tensors.Layout(), rules);
+    GEMMD_ASSIGN_OR_RETURN(ModuleTensors tensors, ModuleTensors::Open(files, part, nullptr));
+    GEMMD_ASSIGN_OR_RETURN(const std::string description, DescribeModule(files, tensors));
+    absl::StrAppend(&layout, SharedRole(part), "\n", description);
   }
   return layout;
 }
@@ -64,11 +90,10 @@ absl::StatusOr<Outline> OutlineOfParts(const CheckpointFiles& files, const Plann
 absl::StatusOr<Outline> OutlineOf(const Checkpoint& checkpoint, const PlannedModule& module) {
   const CheckpointFiles& files = checkpoint.files();
   std::string kind = absl::StrCat(SharedRole(module.module), "\n", module.slice.Text(), "\n");
-  const auto own = ModuleTensors::Open(files, module.module, nullptr);
+  auto own = ModuleTensors::Open(files, module.module, nullptr);
   if (own.ok()) {
-    GEMMD_ASSIGN_OR_RETURN(const std::string rules,
-                           RulesOf(files.quantization_config(), module.module));
-    return Outline{absl::StrCat(kind, own->Layout(), rules), std::nullopt};
+    GEMMD_ASSIGN_OR_RETURN(const std::string description, DescribeModule(files, *own));
+    return Outline{kind + description, std::nullopt};
   }
   if (ReasonOf(own.status()) != "MODULE_NOT_FOUND") return own.status();
   GEMMD_ASSIGN_OR_RETURN(const std::optional<PartNames> parts,
@@ -77,14 +102,20 @@ absl::StatusOr<Outline> OutlineOf(const Checkpoint& checkpoint, const PlannedMod
   return OutlineOfParts(files, module, *parts, std::move(kind));
 }
 
+// What is wrong with the slice that was asked for does not say of which module.
+absl::Status Naming(const std::string& module, const absl::Status& status) {
+  if (absl::IsCancelled(status) || absl::StrContains(status.message(), module)) return status;
+  return Annotate(status, absl::StrCat("module ", module));
+}
+
 absl::StatusOr<LayerKind> ReadKind(const Checkpoint& checkpoint, const PlannedModule& module,
                                    const std::optional<Range>& experts,
                                    const ProgressFunction& go_on) {
   SliceRequest slice = module.slice;
   if (experts) slice.experts = {.range = {experts->begin, experts->begin + 1}};
-  GEMMD_ASSIGN_OR_RETURN(const CheckpointLayer layer,
-                         checkpoint.ReadLayer(module.module, go_on, slice));
-  LayerKind kind{0, layer.tensor.spec, layer.tensor.shape, TraitsOf(layer.tensor)};
+  const absl::StatusOr<CheckpointLayer> layer = checkpoint.ReadLayer(module.module, go_on, slice);
+  if (!layer.ok()) return Naming(module.module, layer.status());
+  LayerKind kind{0, layer->tensor.spec, layer->tensor.shape, TraitsOf(layer->tensor)};
   if (experts) kind.shape.experts = experts->end - experts->begin;
   return kind;
 }
@@ -99,11 +130,12 @@ absl::StatusOr<std::vector<LayerKind>> LayerKindsOf(const Checkpoint& checkpoint
   std::map<std::string, size_t> seen;
   for (const PlannedModule& module : modules) {
     if (cancelled()) return absl::CancelledError("the client has gone");
-    GEMMD_ASSIGN_OR_RETURN(const Outline outline, OutlineOf(checkpoint, module));
-    const auto [place, is_new] = seen.emplace(outline.kind, kinds.size());
+    const absl::StatusOr<Outline> outline = OutlineOf(checkpoint, module);
+    if (!outline.ok()) return Naming(module.module, outline.status());
+    const auto [place, is_new] = seen.emplace(outline->kind, kinds.size());
     if (is_new) {
       GEMMD_ASSIGN_OR_RETURN(LayerKind kind,
-                             ReadKind(checkpoint, module, outline.experts, go_on));
+                             ReadKind(checkpoint, module, outline->experts, go_on));
       kinds.push_back(kind);
     }
     ++kinds[place->second].modules;

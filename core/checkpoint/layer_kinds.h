@@ -1,11 +1,12 @@
 // What    The kinds of layers among a model's modules. Who needs formats and shapes only, and not the weights, reads
 //         one module of each: seconds instead of the time that hundreds of gigabytes take.
 // Kind    Modules are of one kind when their names differ in numbers only, the same part of them is asked for, and
-//         their tensors, in all their parts, have the same names, types and shapes, and the config says the same of
-//         them.
-// Limits  What only the numbers in the files tell, the first module of a kind tells for all: whether a g_idx orders
-//         columns, whether factors of x (pre_quant_scale) are all 1 or fold into the scales, whether parts have
-//         the same scale per tensor. Of experts that are stored one by one, the first tells it for the stack.
+//         their tensors, in all their parts, have the same names, types and shapes, the config says the same of
+//         them, and a g_idx orders their columns in all of them or in none. The g_idx of every module is read for
+//         that, K numbers each.
+// Limits  What only other numbers in the files tell, the first module of a kind tells for all: whether factors of x
+//         (pre_quant_scale) are all 1 or fold into the scales, whether parts have the same scale per tensor. Of
+//         experts that are stored one by one, the first tells it for the stack.
 // Errors  As Checkpoint::ReadLayer, about the first module of a kind; Cancelled.
 // Threads A pure function of the files.
 #ifndef GEMMD_CORE_CHECKPOINT_LAYER_KINDS_H_

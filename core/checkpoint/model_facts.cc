@@ -61,50 +61,85 @@ absl::Status AddSharing(const Json& object, const std::string& path, ModelFacts&
   return absl::OkStatus();
 }
 
+// Keys of the part of a config that is about the language model.
+const std::set<std::string>& TextParts() {
+  static const auto* const kParts =
+      new std::set<std::string>{"text_config", "llm_config", "language_config", "thinker_config"};
+  return *kParts;
+}
+
 // Whether the object at `path` is about the language model: the config as a whole, or its part for text.
 bool IsAboutText(const std::string& path) {
-  static const auto* const kObjects =
-      new std::set<std::string>{"", "text_config", "llm_config", "language_config", "thinker_config"};
   const std::vector<std::string> objects = absl::StrSplit(path, '.');
   return std::all_of(objects.begin(), objects.end(),
-                     [](const std::string& object) { return kObjects->count(object) > 0; });
+                     [](const std::string& object) { return object.empty() || TextParts().count(object) > 0; });
 }
 
 // Whether block_configs says of a part of a layer that it is left out.
-bool IsLeftOut(const Json& block, const char* part) {
+absl::StatusOr<bool> IsLeftOut(const Json& block, const std::string& path, const char* part) {
   const Json* found = FindField(block, {part});
-  return found != nullptr && IsTrue(*found, "no_op");
+  if (found == nullptr) return false;
+  if (!found->is_object()) return WrongField(absl::StrCat(path, ".", part), "an object", *found);
+  return IsTrue(*found, "no_op");
 }
 
-std::set<int64_t> EmptyLayers(const Json& object) {
+absl::StatusOr<std::set<int64_t>> EmptyLayers(const Json& object, const std::string& path) {
   std::set<int64_t> empty;
   const Json* blocks = FindField(object, {"block_configs"});
-  if (blocks == nullptr || !blocks->is_array()) return empty;
+  if (blocks == nullptr) return empty;
+  if (!blocks->is_array()) return WrongField(path + "block_configs", "a list of objects", *blocks);
   for (size_t i = 0; i < blocks->size(); ++i) {
     const Json& block = (*blocks)[i];
-    if (IsLeftOut(block, "attention") && IsLeftOut(block, "ffn")) {
-      empty.insert(static_cast<int64_t>(i));
-    }
+    const std::string at = absl::StrCat(path, "block_configs[", i, "]");
+    if (!block.is_object()) return WrongField(at, "an object", block);
+    GEMMD_ASSIGN_OR_RETURN(const bool no_attention, IsLeftOut(block, at, "attention"));
+    GEMMD_ASSIGN_OR_RETURN(const bool no_ffn, IsLeftOut(block, at, "ffn"));
+    if (no_attention && no_ffn) empty.insert(static_cast<int64_t>(i));
   }
   return empty;
 }
 
+// "full_attention" or "linear_attention", "mamba" or "hybrid", for each layer.
+void AddLayerTypes(const Json& object, const std::string& path, ModelFacts& facts) {
+  if (!IsAboutText(path) || !facts.layer_types.empty()) return;
+  const Json* types = FindField(object, {"layer_types", "layers_block_type"});
+  if (types == nullptr || !types->is_array()) return;
+  for (const Json& type : *types) facts.layer_types.push_back(Shown(type));
+}
+
 absl::Status AddLayerCount(const Json& object, const std::string& path, ModelFacts& facts) {
   const bool shared = FindField(object, {"num_hidden_groups"}) != nullptr;
-  if (shared || !IsAboutText(path)) return absl::OkStatus();
+  if (!IsAboutText(path)) return absl::OkStatus();
+  AddLayerTypes(object, path, facts);
+  facts.leaves_parts_out |= FindField(object, {"block_configs"}) != nullptr;
+  GEMMD_ASSIGN_OR_RETURN(const std::set<int64_t> empty, EmptyLayers(object, path));
+  if (shared) return absl::OkStatus();
   // Where each layer has two attentions, num_hidden_layers counts these and num_layers the layers.
   for (const char* name : {"num_hidden_layers", "num_layers"}) {
     const Json* layers = FindField(object, {name});
     if (layers == nullptr) return absl::OkStatus();
     const std::string key = path + name;
     GEMMD_ASSIGN_OR_RETURN(const int64_t count, CountOf(key, *layers));
-    if (count > 0) facts.layer_counts.push_back({key, count, EmptyLayers(object)});
+    if (count > 0) facts.layer_counts.push_back({key, count, empty});
+  }
+  return absl::OkStatus();
+}
+
+// What is looked into or compared must be of its type where it counts.
+absl::Status CheckTypes(const Json& object, const std::string& path) {
+  if (!IsAboutText(path)) return absl::OkStatus();
+  const Json* type = FindField(object, {"model_type"});
+  if (type != nullptr && !type->is_string()) return WrongField(path + "model_type", "a string", *type);
+  for (const std::string& part : TextParts()) {
+    const Json* found = FindField(object, {part.c_str()});
+    if (found != nullptr && !found->is_object()) return WrongField(path + part, "an object", *found);
   }
   return absl::OkStatus();
 }
 
 // `path` is empty or ends in a dot.
 absl::Status Walk(const Json& object, const std::string& path, ModelFacts& facts) {
+  GEMMD_RETURN_IF_ERROR(CheckTypes(object, path));
   GEMMD_RETURN_IF_ERROR(AddSharing(object, path, facts));
   GEMMD_RETURN_IF_ERROR(AddLayerCount(object, path, facts));
   for (const auto& [key, value] : object.items()) {

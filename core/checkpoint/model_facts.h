@@ -40,6 +40,8 @@ struct ModelFacts {
       false;  // some take them from an earlier layer, the config does not say which (use_cla)
   bool key_is_value =
       false;  // some have one projection for key and value, k_proj (attention_k_eq_v)
+  std::vector<std::string> layer_types;  // of each layer of the language model; empty: not said
+  bool leaves_parts_out = false;         // of single layers (block_configs)
 };
 
 absl::StatusOr<ModelFacts> ReadModelFacts(const Json& config);

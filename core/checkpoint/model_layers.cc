@@ -24,17 +24,6 @@ using NameSet = std::set<std::string>;
 
 // ---- layers ----
 
-// A stack of the model's own layers, by its name: not those of another encoder, nor steps of a sequence.
-bool IsLayerStack(const std::string& stack) {
-  if (stack.empty()) return false;
-  static const auto* const kNames = new NameSet{"layers", "layer", "h", "block", "blocks"};
-  if (kNames->count(SplitModule(stack.substr(0, stack.size() - 1)).second) == 0) return false;
-  for (const char* other : {"vision", "visual", "vit", "image", "audio", "speech"}) {
-    if (absl::StrContains(stack, other)) return false;
-  }
-  return true;
-}
-
 // By stack, its layers that hold a matrix. What lies in a file that cannot be read counts as one: it is not the layer
 // that is missing.
 std::map<std::string, std::set<int64_t>> LayerStacks(const CheckpointFiles& files) {

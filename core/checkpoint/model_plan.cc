@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/errors.h"
+#include "core/checkpoint/model_blocks.h"
 #include "core/checkpoint/model_layers.h"
 #include "core/checkpoint/model_parts.h"
 #include "core/checkpoint/module_names.h"
@@ -220,6 +221,7 @@ void CheckModel(const Checkpoint& checkpoint, const ModelSelection& selection, c
   const auto wanted = [&](const std::string& module) { return IsWanted(selection, module); };
   Append(CheckProjections(checkpoint.files(), all, wanted), plan.problems);
   Append(CheckLayers(checkpoint.files(), all, wanted), plan.problems);
+  Append(CheckBlocks(checkpoint.files(), all, wanted), plan.problems);
 }
 
 // What is said of a checkpoint without any.

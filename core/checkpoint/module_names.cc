@@ -61,6 +61,16 @@ std::optional<LayerName> LayerNameOf(const std::string& name) {
   return std::nullopt;
 }
 
+bool IsLayerStack(const std::string& stack) {
+  if (stack.empty()) return false;
+  static const auto* const kNames = new std::set<std::string>{"layers", "layer", "h", "block", "blocks"};
+  if (kNames->count(SplitModule(stack.substr(0, stack.size() - 1)).second) == 0) return false;
+  for (const char* other : {"vision", "visual", "vit", "image", "audio", "speech"}) {
+    if (absl::StrContains(stack, other)) return false;
+  }
+  return true;
+}
+
 NamesByPrefix ByPrefix(const std::vector<std::string>& modules) {
   NamesByPrefix names;
   for (const std::string& module : modules) {

@@ -35,6 +35,10 @@ struct LayerName {
 };
 std::optional<LayerName> LayerNameOf(const std::string& name);
 
+// Whether `stack` ("model.layers.") is one of the model's own layers, by its name: not those of another encoder, nor
+// steps of a sequence.
+bool IsLayerStack(const std::string& stack);
+
 // What `modules` and the names of `tensors` hold below each prefix. A tensor counts as itself too: a stack of
 // experts may be stored without a ".weight" behind its name.
 using NamesByPrefix = std::map<std::string, std::set<std::string>>;

@@ -83,6 +83,12 @@ absl::Status ReadFacts(absl::string_view facts, CompiledKernel& kernel) {
 
 }  // namespace
 
+uint64_t EntryBytes(const CompiledKernel& kernel) {
+  uint64_t bytes = kHeaderBytes + kernel.cubin.size();
+  for (const std::string* fact : FactsOf(kernel)) bytes += sizeof(uint32_t) + fact->size();
+  return bytes;
+}
+
 std::string EncodeEntry(const CompiledKernel& kernel) {
   std::string payload;
   for (const std::string* fact : FactsOf(kernel)) {

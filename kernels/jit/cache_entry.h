@@ -24,6 +24,7 @@
 
 namespace gemmd::jit {
 
+uint64_t EntryBytes(const CompiledKernel& kernel);  // of EncodeEntry's answer
 std::string EncodeEntry(const CompiledKernel& kernel);
 
 // `key`: what the entry must hold.

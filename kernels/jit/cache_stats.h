@@ -26,8 +26,7 @@ struct CacheStats {
   uint64_t queued = 0;          // compilations waiting for a worker
   uint64_t running = 0;         // jobs on the workers
   absl::Duration compile_time;  // sum over compilations
-  std::string warning;          // what is wrong with the directory, the last failure to
-                                // write, or why uses are not recorded now
+  std::string warning;          // what is wrong with the directory now, or why it is not used
 };
 
 }  // namespace gemmd::jit

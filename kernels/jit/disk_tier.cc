@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "kernels/base/status.h"
 #include "kernels/jit/cache_entry.h"
 #include "kernels/jit/eviction.h"
@@ -21,6 +23,7 @@ namespace {
 
 constexpr uint64_t kMaxEntryBytes = uint64_t{256} << 20;
 constexpr uint64_t kMaxQuarantineBytes = uint64_t{16} << 10;
+constexpr absl::Duration kCountPause = absl::Seconds(1);
 constexpr char kEntryExtension[] = ".kernel";
 constexpr char kQuarantineExtension[] = ".quarantine";
 
@@ -55,19 +58,33 @@ absl::Status MakeDirectory(const std::filesystem::path& directory) {
   return absl::OkStatus();
 }
 
-std::string DescribeOddities(const DiskOptions& options) {
-  const std::string where = absl::StrCat("kernel cache ", options.directory.string());
-  const long type = options.files->file_system_type(options.directory.c_str());
-  if (const char* name = NetworkFileSystemName(type); name != nullptr) {
-    return absl::StrCat(
-        where, " lies on ", name,
-        ", where machines see each other's files late and locks may not hold: use a "
-        "local directory");
-  }
-  if (access(options.directory.c_str(), W_OK) != 0) {
-    return absl::StrCat(where, " takes no new kernels: ", ErrnoText());
-  }
-  return "";
+std::string Where(const DiskOptions& options) {
+  return absl::StrCat("kernel cache ", options.directory.string());
+}
+
+std::string DescribeNetwork(const DiskOptions& options) {
+  const char* name = NetworkFileSystemName(options.files->file_system_type(options.directory.c_str()));
+  if (name == nullptr) return "";
+  return absl::StrCat(Where(options), " lies on ", name,
+                      ", where machines see each other's files late and locks may not hold: use a "
+                      "local directory");
+}
+
+std::string DescribeReadOnly(const DiskOptions& options) {
+  if (access(options.directory.c_str(), W_OK) == 0) return "";
+  return absl::StrCat(Where(options), " takes no new kernels: ", ErrnoText());
+}
+
+// Of what was just tried: nothing is there, or it may not be read now.
+absl::Status CannotOpen(const std::filesystem::path& path) {
+  const bool missing = errno == ENOENT || errno == ENOTDIR;
+  const std::string text = absl::StrCat("open ", path.string(), ": ", ErrnoText());
+  return missing ? absl::NotFoundError(text) : Error(absl::StatusCode::kUnavailable, "CACHE_READ", text);
+}
+
+absl::Status CannotRemove(const std::filesystem::path& path, absl::string_view why) {
+  return Error(absl::StatusCode::kUnavailable, "CACHE_WRITE",
+               absl::StrCat("remove ", path.string(), ": ", why));
 }
 
 // The key of a file name with `extension`, or empty.
@@ -88,13 +105,22 @@ absl::StatusOr<std::unique_ptr<DiskTier>> DiskTier::Open(const DiskOptions& opti
   GEMMD_RETURN_IF_ERROR(MakeDirectory(options.directory));
   GEMMD_RETURN_IF_ERROR(CheckDirectory(options.directory));
   std::unique_ptr<DiskTier> tier(new DiskTier(options));
-  tier->warning_ = DescribeOddities(options);
+  tier->network_ = DescribeNetwork(options);
   tier->RemoveAbandonedFiles();
-  uint64_t bytes = 0;
-  for (const Listed& entry : tier->List()) bytes += entry.bytes;
+  (void)tier->bytes();  // counts
   MutexLock lock(tier->mutex_);
-  tier->bytes_ = bytes;
+  tier->write_problem_ = DescribeReadOnly(options);
   return tier;
+}
+
+std::string DiskTier::warning() const {
+  std::vector<std::string> problems;
+  {
+    MutexLock lock(mutex_);
+    problems = {write_problem_, network_, uses_.problem()};
+  }
+  std::erase(problems, "");
+  return absl::StrJoin(problems, "; ");
 }
 
 std::filesystem::path DiskTier::EntryPath(const std::string& key) const {
@@ -119,9 +145,7 @@ absl::StatusOr<std::string> DiskTier::ReadFile(const std::string& key) const {
   const std::filesystem::path path = EntryPath(key);
   const File file(path, O_RDONLY | O_NONBLOCK);
   // A link in an entry's place opens for nobody (ELOOP): it is nothing that this cache wrote.
-  if (!file.ok() && errno != ELOOP) {
-    return absl::NotFoundError(absl::StrCat(path.string(), ": ", ErrnoText()));
-  }
+  if (!file.ok() && errno != ELOOP) return CannotOpen(path);
   std::optional<std::string> bytes = ReadWhole(file, kMaxEntryBytes);
   if (!bytes.has_value()) return Unreadable("no readable file of a sane size");
   return *std::move(bytes);
@@ -140,6 +164,7 @@ absl::StatusOr<CompiledKernel> DiskTier::Read(const std::string& key) const {
 
 absl::StatusOr<CompiledKernel> DiskTier::ReadFacts(const std::string& key) const {
   const File file(EntryPath(key), O_RDONLY | O_NONBLOCK);
+  if (!file.ok() && errno != ELOOP) return CannotOpen(EntryPath(key));
   const std::optional<std::string> front = ReadFront(file, kFrontBytes);
   if (!front.has_value()) return Unreadable("no readable file");
   return DecodeFacts(*front, SizeOf(EntryPath(key)), key);
@@ -151,20 +176,34 @@ absl::Status DiskTier::Write(const CompiledKernel& kernel) {
 
 absl::Status DiskTier::WriteBytes(const std::string& key, absl::string_view bytes) {
   const uint64_t before = SizeOf(EntryPath(key));
-  GEMMD_RETURN_IF_ERROR(Publish(*options_.files, options_.directory, key + kEntryExtension, bytes));
+  absl::Status written =
+      Publish(*options_.files, options_.directory, key + kEntryExtension, bytes);
+  Wrote(written);
+  if (!written.ok()) return written;
   MutexLock lock(mutex_);
   bytes_ += bytes.size();
   bytes_ -= std::min(bytes_, before);
   return absl::OkStatus();
 }
 
-void DiskTier::Drop(const std::string& key) {
+void DiskTier::Wrote(const absl::Status& status) {
+  MutexLock lock(mutex_);
+  write_problem_ = std::string(status.message());
+}
+
+absl::Status DiskTier::Drop(const std::string& key) {
   const uint64_t size = SizeOf(EntryPath(key));
   std::error_code error;
   std::filesystem::remove_all(EntryPath(key), error);
-  if (error) return;
+  if (error) return CannotRemove(EntryPath(key), error.message());
   MutexLock lock(mutex_);
   bytes_ -= std::min(bytes_, size);
+  return absl::OkStatus();
+}
+
+bool DiskTier::Has(const std::string& key) const {
+  struct stat info;
+  return lstat(EntryPath(key).c_str(), &info) == 0;
 }
 
 std::string DiskTier::ReadQuarantine(const std::string& key) const {
@@ -176,7 +215,11 @@ void DiskTier::WriteQuarantine(const std::string& key, absl::string_view text) {
   (void)Publish(*options_.files, options_.directory, key + kQuarantineExtension, text);
 }
 
-void DiskTier::DropQuarantine(const std::string& key) { unlink(QuarantinePath(key).c_str()); }
+absl::Status DiskTier::DropQuarantine(const std::string& key) {
+  std::error_code error;
+  std::filesystem::remove_all(QuarantinePath(key), error);
+  return error ? CannotRemove(QuarantinePath(key), error.message()) : absl::OkStatus();
+}
 
 std::vector<std::string> DiskTier::Quarantined() const {
   std::vector<std::string> keys;
@@ -195,6 +238,14 @@ KeyLock DiskTier::TryLock(const std::string& key) const {
 void DiskTier::Used(const std::string& key, bool keep) {
   if (keep) uses_.Loaded(key);
   uses_.Used(key);
+}
+
+absl::Status DiskTier::CheckListable() const {
+  std::error_code error;
+  const std::filesystem::directory_iterator files(options_.directory, error);
+  if (!error) return absl::OkStatus();
+  return Error(absl::StatusCode::kUnavailable, "CACHE_READ",
+               absl::StrCat(Where(options_), " cannot be listed: ", error.message()));
 }
 
 std::vector<DiskTier::Listed> DiskTier::List() const {
@@ -216,8 +267,19 @@ std::vector<DiskTier::Listed> DiskTier::List() const {
 }
 
 uint64_t DiskTier::bytes() const {
+  {
+    MutexLock lock(mutex_);
+    if (absl::Now() < next_count_) return bytes_;
+    next_count_ = absl::Now() + kCountPause;  // others take the number of before meanwhile
+  }
+  uint64_t total = 0;
+  std::error_code error;
+  for (const auto& file : std::filesystem::directory_iterator(options_.directory, error)) {
+    if (!KeyOfName(file.path(), kEntryExtension).empty()) total += SizeOf(file.path());
+  }
   MutexLock lock(mutex_);
-  return bytes_;
+  bytes_ = total;
+  return total;
 }
 
 DiskTier::Eviction DiskTier::Evict() {

@@ -9,8 +9,8 @@
 //         The system frees a flock when its process dies, so nothing of a dead process blocks
 //         anybody. Names hold everything: mtimes, clocks, PATH and HOME play no role.
 // Units   Sizes in bytes. max_bytes counts entries only; 0 = no limit.
-// Errors  Open: FailedPrecondition CACHE_DIRECTORY. Read: NotFound, or DataLoss with a reason of
-//         cache_entry.h. Write: Unavailable CACHE_WRITE.
+// Errors  Open: FailedPrecondition CACHE_DIRECTORY. Read: NotFound, Unavailable CACHE_READ (it is there and
+//         cannot be opened), or DataLoss with a reason of cache_entry.h. Write, Drop: Unavailable CACHE_WRITE.
 // Threads Every method is thread-safe.
 #ifndef GEMMD_KERNELS_JIT_DISK_TIER_H_
 #define GEMMD_KERNELS_JIT_DISK_TIER_H_
@@ -24,6 +24,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "kernels/base/mutex.h"
 #include "kernels/jit/compiler.h"
 #include "kernels/jit/file_calls.h"
@@ -55,10 +56,9 @@ class DiskTier {
   // kernel from there would run in this process's name.
   static absl::StatusOr<std::unique_ptr<DiskTier>> Open(const DiskOptions& options);
 
-  // What is unusual about the directory (read-only, on a network), or empty.
-  const std::string& warning() const { return warning_; }
-  // Why uses are not recorded now, or empty. Other processes then take kernels of this one for older.
-  std::string use_problem() const { return uses_.problem(); }
+  // What is wrong now, or empty: why the directory takes no kernels (until it takes one), that it lies on a network,
+  // why uses are not recorded (other processes then take kernels of this one for older).
+  std::string warning() const;
   const std::filesystem::path& directory() const { return options_.directory; }
 
   absl::StatusOr<CompiledKernel> Read(const std::string& key) const;
@@ -68,12 +68,15 @@ class DiskTier {
   absl::StatusOr<std::string> ReadBytes(const std::string& key) const;
   absl::Status Write(const CompiledKernel& kernel);
   absl::Status WriteBytes(const std::string& key, absl::string_view bytes);
-  void Drop(const std::string& key);
+  // OK: there is no such entry afterwards.
+  absl::Status Drop(const std::string& key);
+  // Whether there is an entry, of whatever content.
+  bool Has(const std::string& key) const;
 
   // The text of `key`'s quarantine record; empty when there is none.
   std::string ReadQuarantine(const std::string& key) const;
   void WriteQuarantine(const std::string& key, absl::string_view text);
-  void DropQuarantine(const std::string& key);
+  absl::Status DropQuarantine(const std::string& key);  // as Drop
   std::vector<std::string> Quarantined() const;  // keys
   KeyLock TryLock(const std::string& key) const;
 
@@ -83,9 +86,13 @@ class DiskTier {
   // loaded. Does nothing while another process does it.
   Eviction Evict();
 
-  // Every entry by its name, most recently used first; the files are not read.
+  // Whether the directory can be listed now. Unavailable CACHE_READ.
+  absl::Status CheckListable() const;
+  // Every entry by its name, most recently used first; the files are not read. None where it cannot be listed.
   std::vector<Listed> List() const;
+  // Of all entries, other processes' too: counted anew when the last count is older than a second.
   uint64_t bytes() const;
+  uint64_t max_bytes() const { return options_.max_bytes; }
 
  private:
   explicit DiskTier(const DiskOptions& options)
@@ -95,11 +102,15 @@ class DiskTier {
   absl::StatusOr<std::string> ReadFile(const std::string& key) const;
   void RemoveAbandonedFiles() const;
 
+  void Wrote(const absl::Status& status);
+
   const DiskOptions options_;
-  std::string warning_;
+  std::string network_;  // a warning, or empty
   UseRecord uses_;
   mutable Mutex mutex_;
-  uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // as far as this process knows
+  std::string write_problem_ ABSL_GUARDED_BY(mutex_);  // of the last attempt
+  mutable uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  mutable absl::Time next_count_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
 }  // namespace gemmd::jit

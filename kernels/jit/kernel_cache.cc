@@ -37,8 +37,8 @@ bool Loads(CompilePriority priority) { return priority <= CompilePriority::kSpec
 // A flight may start just after the one of the same key has landed: whoever missed memory before looks again.
 class KernelCache::State {
  public:
-  State(const KernelCacheOptions& options, std::unique_ptr<DiskTier> disk, std::string warning)
-      : tiers_(std::move(disk), std::move(warning)),
+  State(const KernelCacheOptions& options, std::unique_ptr<DiskTier> disk, std::string why_no_disk)
+      : tiers_(std::move(disk), std::move(why_no_disk)),
         backend_(MakeBackend(options)),
         builder_(tiers_, *backend_),
         queue_(std::make_unique<CompileQueue>(WorkersOf(options), options.max_queued, kRestAfter,
@@ -208,18 +208,17 @@ CacheStats KernelCache::State::stats() const {
 
 absl::StatusOr<std::unique_ptr<KernelCache>> KernelCache::Open(const KernelCacheOptions& options) {
   std::unique_ptr<DiskTier> disk;
-  std::string warning;
+  std::string why_no_disk;
   if (!options.directory.empty()) {
     auto opened = DiskTier::Open({options.directory, options.max_bytes, options.files});
     if (opened.ok()) {
       disk = *std::move(opened);
-      warning = disk->warning();
     } else {
-      warning = std::string(opened.status().message());
+      why_no_disk = std::string(opened.status().message());
     }
   }
   return std::unique_ptr<KernelCache>(
-      new KernelCache(std::make_unique<State>(options, std::move(disk), std::move(warning))));
+      new KernelCache(std::make_unique<State>(options, std::move(disk), std::move(why_no_disk))));
 }
 
 KernelCache::KernelCache(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -238,6 +237,16 @@ uint64_t KernelCache::Ask(const KernelSource& source, CompilePriority priority, 
 void KernelCache::Forget(uint64_t wish) { state_->flights().Forget(wish); }
 
 SharedKernel KernelCache::Find(const KernelSource& source) { return state_->Find(source); }
+
+SharedKernel KernelCache::FindOfAnyCompiler(const KernelSource& source, bool& on_disk) {
+  on_disk = false;
+  KernelTiers& tiers = state_->tiers();
+  if (SharedKernel kernel = tiers.FindInMemory(source); kernel != nullptr) return kernel;
+  auto kernel = tiers.ReadDiskOfAnyCompiler(source);
+  if (!kernel.has_value()) return nullptr;
+  on_disk = true;
+  return tiers.Keep(source, *std::move(kernel), /*on_disk=*/true, /*loads=*/false);
+}
 
 absl::Status KernelCache::Store(const CompiledKernel& kernel) {
   return state_->tiers().Store(kernel);
@@ -264,5 +273,19 @@ absl::Status KernelCache::CheckTarget(const std::string& architecture) {
 void KernelCache::ForgetFailures() { state_->tiers().Forget(); }
 
 DiskTier* KernelCache::disk() { return state_->tiers().disk(); }
+
+const std::string& KernelCache::why_no_disk() const { return state_->tiers().why_no_disk(); }
+
+absl::Status KernelCache::ImportEntry(const std::string& key, absl::string_view bytes) {
+  return state_->tiers().Import(key, bytes);
+}
+
+absl::Status KernelCache::DropEntry(const std::string& key, const absl::Status& why) {
+  return state_->tiers().Drop(key, why);
+}
+
+void KernelCache::LookAgain() { state_->tiers().LookAgain(); }
+
+void KernelCache::Evict() { state_->tiers().Evict(); }
 
 }  // namespace gemmd::jit

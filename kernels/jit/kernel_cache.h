@@ -73,6 +73,10 @@ class KernelCache {
   // The kernel, to be loaded by this process, if memory or disk has it; else null.
   SharedKernel Find(const KernelSource& source);
 
+  // The kernel if memory or disk has it, whichever compiler made it; else null. Nothing is started, and it is not
+  // counted as loaded. `on_disk`: it came from there.
+  SharedKernel FindOfAnyCompiler(const KernelSource& source, bool& on_disk);
+
   // Whether the directory has `kernel` now; it is written when it is missing or damaged there. OK for a cache
   // that was given none. Unavailable CACHE_WRITE: it cannot be written, or used at all.
   absl::Status Store(const CompiledKernel& kernel);
@@ -91,8 +95,18 @@ class KernelCache {
   absl::Status CheckTarget(const std::string& architecture);
   // The next request for a kernel that failed tries again.
   void ForgetFailures();
-  // Null without a directory.
+  // Null without a directory, or with one that is not used.
   DiskTier* disk();
+  // Why a directory that was given is not used; empty when it is, or none was given.
+  const std::string& why_no_disk() const;
+
+  // -- what operators do to entries; needs disk() --
+  absl::Status ImportEntry(const std::string& key, absl::string_view bytes);  // Unavailable CACHE_WRITE
+  // Removes an entry that cannot be used, as `why` says, and counts it. Unavailable CACHE_WRITE.
+  absl::Status DropEntry(const std::string& key, const absl::Status& why);
+  void Evict();
+  // The compilers of entries that other processes brought count at once, not within ten seconds.
+  void LookAgain();
 
  private:
   class State;

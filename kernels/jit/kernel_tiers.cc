@@ -13,11 +13,8 @@ constexpr absl::Duration kScanPause = absl::Seconds(10);
 
 }  // namespace
 
-KernelTiers::KernelTiers(std::unique_ptr<DiskTier> disk, std::string warning)
-    : disk_(std::move(disk)), quarantine_(disk_.get()) {
-  MutexLock lock(mutex_);
-  counts_.warning = std::move(warning);
-}
+KernelTiers::KernelTiers(std::unique_ptr<DiskTier> disk, std::string why_no_disk)
+    : disk_(std::move(disk)), why_no_disk_(std::move(why_no_disk)), quarantine_(disk_.get()) {}
 
 SharedKernel KernelTiers::FindInMemory(const KernelSource& source) {
   MutexLock lock(mutex_);
@@ -34,7 +31,7 @@ std::optional<CompiledKernel> KernelTiers::ReadDisk(const KernelSource& source,
   absl::Status status = kernel.status();
   if (status.ok()) status = CheckOrigin(*kernel, source.architecture, compiler);
   const bool unusable = absl::IsDataLoss(status);
-  if (unusable && drop) disk_->Drop(key);
+  if (unusable && drop) (void)disk_->Drop(key);  // what stays is written over
   MutexLock lock(mutex_);
   if (status.ok()) {
     ++counts_.disk_hits;
@@ -81,30 +78,40 @@ void KernelTiers::CountDrop(const std::string& reason) {
 
 bool KernelTiers::Write(const CompiledKernel& kernel) {
   if (disk_ == nullptr) return false;
-  if (WriteToDisk(kernel).ok()) return true;
+  if (disk_->Write(kernel).ok()) return true;
   MutexLock lock(mutex_);
   ++counts_.write_failures;
   return false;
 }
 
-absl::Status KernelTiers::WriteToDisk(const CompiledKernel& kernel) {
-  absl::Status written = disk_->Write(kernel);
-  if (written.ok()) return written;
-  MutexLock lock(mutex_);
-  counts_.warning = std::string(written.message());
-  return written;
-}
-
 absl::Status KernelTiers::Store(const CompiledKernel& kernel) {
   if (disk_ == nullptr) {
-    MutexLock lock(mutex_);
-    if (counts_.warning.empty()) return absl::OkStatus();
-    return Error(absl::StatusCode::kUnavailable, "CACHE_WRITE", counts_.warning);
+    if (why_no_disk_.empty()) return absl::OkStatus();
+    return Error(absl::StatusCode::kUnavailable, "CACHE_WRITE", why_no_disk_);
   }
   if (disk_->ReadBytes(kernel.key).ok()) return absl::OkStatus();
-  GEMMD_RETURN_IF_ERROR(WriteToDisk(kernel));
+  GEMMD_RETURN_IF_ERROR(disk_->Write(kernel));
   disk_->Used(kernel.key, /*keep=*/false);
   Evict();
+  return absl::OkStatus();
+}
+
+absl::Status KernelTiers::Import(const std::string& key, absl::string_view bytes) {
+  GEMMD_RETURN_IF_ERROR(disk_->WriteBytes(key, bytes));
+  disk_->Used(key, /*keep=*/false);
+  LookAgain();  // its compiler may be new here
+  return absl::OkStatus();
+}
+
+void KernelTiers::LookAgain() {
+  MutexLock lock(mutex_);
+  next_scan_ = absl::InfinitePast();
+}
+
+absl::Status KernelTiers::Drop(const std::string& key, const absl::Status& why) {
+  GEMMD_RETURN_IF_ERROR(disk_->Drop(key));
+  MutexLock lock(mutex_);
+  CountDrop(ReasonOf(why));
   return absl::OkStatus();
 }
 
@@ -144,6 +151,8 @@ void KernelTiers::Forget() {
 }
 
 void KernelTiers::AddTo(CacheStats& stats) const {
+  stats.warning = disk_ == nullptr ? why_no_disk_ : disk_->warning();
+  stats.disk_bytes = disk_ == nullptr ? 0 : disk_->bytes();
   MutexLock lock(mutex_);
   stats.memory_hits += counts_.memory_hits;
   stats.disk_hits += counts_.disk_hits;
@@ -153,10 +162,6 @@ void KernelTiers::AddTo(CacheStats& stats) const {
   stats.write_failures += counts_.write_failures;
   stats.evicted_entries += counts_.evicted_entries;
   stats.evicted_bytes += counts_.evicted_bytes;
-  stats.warning = counts_.warning;
-  if (disk_ == nullptr) return;
-  stats.disk_bytes = disk_->bytes();
-  if (stats.warning.empty()) stats.warning = disk_->use_problem();
 }
 
 }  // namespace gemmd::jit

@@ -22,10 +22,11 @@ namespace gemmd::jit {
 
 class KernelTiers {
  public:
-  // `disk` null: memory only. `warning`: what is wrong with the directory.
-  KernelTiers(std::unique_ptr<DiskTier> disk, std::string warning);
+  // `disk` null: memory only. `why_no_disk`: why there is none although somebody asked for it.
+  KernelTiers(std::unique_ptr<DiskTier> disk, std::string why_no_disk);
 
   DiskTier* disk() const { return disk_.get(); }
+  const std::string& why_no_disk() const { return why_no_disk_; }
   Quarantine& quarantine() { return quarantine_; }
 
   SharedKernel FindInMemory(const KernelSource& source);  // or null
@@ -42,6 +43,13 @@ class KernelTiers {
   // The disk has the kernel afterwards. OK without a disk that somebody asked for, else Unavailable
   // CACHE_WRITE. Counts nothing: a result that did not reach the disk was counted by Write.
   absl::Status Store(const CompiledKernel& kernel);
+  // An entry that another machine made; counts as used.
+  absl::Status Import(const std::string& key, absl::string_view bytes);
+  // Removes the entry, which cannot be used for the reason of `why`, and counts it. Unavailable CACHE_WRITE.
+  absl::Status Drop(const std::string& key, const absl::Status& why);
+  void LookAgain();  // for compilers of entries
+  // Removes least recently used entries when the limit is passed.
+  void Evict();
   // `on_disk`: the disk has it. `loads`: this process loads it. It stays in memory when it is loaded,
   // or nowhere else.
   SharedKernel Keep(const KernelSource& source, CompiledKernel kernel, bool on_disk, bool loads);
@@ -55,12 +63,10 @@ class KernelTiers {
 
  private:
   std::set<std::string> RecordedCompilers();
-  // Becomes the warning when it fails.
-  absl::Status WriteToDisk(const CompiledKernel& kernel);
-  void Evict();
   void CountDrop(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::unique_ptr<DiskTier> disk_;
+  const std::string why_no_disk_;
   Quarantine quarantine_;
   mutable Mutex mutex_;
   KernelMemory memory_ ABSL_GUARDED_BY(mutex_);

@@ -45,10 +45,17 @@ DaemonTest::~DaemonTest() {
 
 std::string DaemonTest::log() const { return Variable("GEMMD_E2E_LOG", directory_ + "/log"); }
 
+void DaemonTest::LaunchDaemon() {
+  std::vector<std::string> words = daemon_prefix_;
+  words.insert(words.end(), {Program("gemmd"), "--socket=" + socket(), "--device=" + daemon_device_,
+                             "--checkpoint_roots=" + Checkpoints() + "," + directory_ + "/ckpt",
+                             "--metrics_address=", "--log_format=text"});
+  if (!cache_.empty()) words.push_back("--cache_dir=" + cache_);
+  daemon_ = Start(words, daemon_environment_);
+}
+
 void DaemonTest::StartDaemon() {
-  daemon_ = Start({Program("gemmd"), "--socket=" + socket(), "--device=" + daemon_device_,
-                   "--checkpoint_roots=" + Checkpoints() + "," + directory_ + "/ckpt",
-                   "--cache_dir=" + cache_, "--metrics_address=", "--log_format=text"});
+  LaunchDaemon();
   const auto admin = client::Admin::Open(socket());
   ASSERT_TRUE(admin.ok()) << admin.status();
   ASSERT_TRUE(Within(absl::Seconds(60), [&] {

@@ -42,7 +42,8 @@ class DaemonTest : public testing::Test {
   DaemonTest();
   ~DaemonTest() override;
 
-  // Starts gemmd and waits until it answers.
+  void LaunchDaemon();
+  // And waits until it answers.
   void StartDaemon();
   void KillDaemon();
   int StopDaemon(absl::Duration limit);  // SIGTERM; exit code
@@ -58,8 +59,10 @@ class DaemonTest : public testing::Test {
 
   std::string directory_;
   std::string daemon_device_;  // of the daemon's flag --device
-  // The daemon's kernel cache. On a GPU, where the first compilation takes seconds, it outlives the test.
+  // The daemon's kernel cache; empty: its default. On a GPU, where the first compilation takes seconds, it outlives the test.
   std::string cache_;
+  std::vector<std::string> daemon_prefix_;       // words before the daemon's program
+  std::vector<std::string> daemon_environment_;  // NAME=VALUE
   std::unique_ptr<Process> daemon_;
 };
 

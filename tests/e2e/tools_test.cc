@@ -84,10 +84,16 @@ TEST_F(ToolsTest, GemmctlNamesWhatTheDaemonRefused) {
   EXPECT_EQ(Gemmctl(With(LayerWords("register"), {"--rows", ""})).code, 2) << "an unset variable";
 }
 
-TEST_F(ToolsTest, GemmctlQuantizesItsReferenceWithTheLayersStaticScale) {
-  for (const char* name : {"ct_fp8_tensor_static", "ct_int8_channel_static_asym_input"}) {
+// What --expected weights leave out is the checkpoint's: static scales, a bias, factors of x.
+TEST_F(ToolsTest, GemmctlTakesWhatExpectedWeightsLeaveOutFromTheCheckpoint) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"ct_fp8_tensor_static", "model.layers.0.mlp.down_proj"},
+      {"ct_int8_channel_static_asym_input", "model.layers.0.mlp.down_proj"},
+      {"gptq_v2_gptqmodel_b4_descact_g32", "model.layers.0.mlp.down_proj"},
+      {"modelopt_w4a16_awq", "model.layers.0.mlp.down_proj"},
+      {"encoded_modelopt_w4a8_awq", "model.layers.0.self_attn.o_proj"}};
+  for (const auto& [name, module] : cases) {
     const std::string folder = Checkpoints() + "/" + name;
-    const std::string module = "model.layers.0.mlp.down_proj";
     const Result run = Gemmctl({"run", folder, module, "--random", "4", "--expected",
                                 absl::StrCat(folder, "/expected.safetensors:", module, ".weight_f32"),
                                 "--dtype", "f32", "--max-error", "1e-3"});

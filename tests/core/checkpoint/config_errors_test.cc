@@ -91,6 +91,11 @@ const std::vector<Case>& Cases() {
        "7"},
       {kCtInt, kConfig, "/config_groups/group_0/input_activations", R"("int8")",
        "input_activations", "an object", R"("int8")"},
+      {kCtInt, kConfig, "/config_groups/group_0/output_activations", "7", "output_activations",
+       "an object", "7"},
+      {kCtInt, kConfig, "/sparsity_config", "[1]", "sparsity_config", "an object", "[1]"},
+      {kCtInt, kConfig, "/transform_config", R"("hadamard")", "transform_config", "an object",
+       R"("hadamard")"},
       {kCtInt, kConfig, "/ignore", R"({"a": 1})", "ignore", "a list of strings", R"({"a":1})"},
       {kCtInt, kConfig, "/ignore", R"(["re:("])", "ignore", "pattern", "("},
       {kCtInt, kConfig, "/version", "0.18", "version", "a string", "0.18"},
@@ -189,6 +194,34 @@ absl::Status FirstError(const std::filesystem::path& directory, std::string& mod
   if (!modules.ok()) return modules.status();
   module = modules->front();
   return (*checkpoint)->ReadLayer(module).status();
+}
+
+// Beside quantization_config.
+TEST(ConfigErrorsTest, OfTheModelNameFileKeyExpectedAndGot) {
+  struct ModelCase {
+    const char* key;
+    const char* value;
+    const char* message;
+  };
+  for (const ModelCase& one :
+       {ModelCase{"text_config", "[]", R"("text_config": expected an object, got [])"},
+        ModelCase{"text_config", R"({"llm_config": 1})", R"("text_config.llm_config": expected an object, got 1)"},
+        ModelCase{"thinker_config", "true", R"("thinker_config": expected an object, got true)"},
+        ModelCase{"model_type", "7", R"("model_type": expected a string, got 7)"},
+        ModelCase{"text_config", R"({"model_type": []})", R"("text_config.model_type": expected a string, got [])"},
+        ModelCase{"block_configs", "{}", R"("block_configs": expected a list of objects, got {})"},
+        ModelCase{"block_configs", R"([{}, "x"])", R"("block_configs[1]": expected an object, got "x")"},
+        ModelCase{"block_configs", R"([{"ffn": 2}])", R"("block_configs[0].ffn": expected an object, got 2)"}}) {
+    SCOPED_TRACE(absl::StrCat(one.key, " = ", one.value));
+    EditableCheckpoint checkpoint(kGptq);
+    checkpoint.config[one.key] = nlohmann::ordered_json::parse(one.value);
+    const TemporaryDirectory directory;
+    checkpoint.Write(directory.path());
+    const absl::Status status = Checkpoint::Open(directory.path()).status();
+    EXPECT_EQ(ReasonOf(status), "BAD_CHECKPOINT");
+    EXPECT_EQ(std::string(status.message()),
+              absl::StrCat((directory.path() / kConfig).string(), ": ", one.message));
+  }
 }
 
 TEST(ConfigErrorsTest, NameFileModuleKeyExpectedAndGot) {

@@ -186,6 +186,40 @@ TEST(LayerKindsTest, WhatTheConfigTellsApartIsAnotherKind) {
   EXPECT_EQ(kinds->back().modules, 2);
 }
 
+// The second layer's columns are in another order, which no shape tells.
+TEST(LayerKindsTest, AReorderedGroupIndexIsAnotherKind) {
+  EditableCheckpoint checkpoint("gptq_v1_autogptq_b4_g128_sym");
+  RawTensors more;
+  for (const auto& [name, tensor] : checkpoint.tensors) {
+    for (const char* layer : {"1", "2"}) {
+      std::string other = name;
+      more[other.replace(std::string("model.layers.").size(), 1, layer)] = tensor;
+    }
+  }
+  checkpoint.tensors.merge(more);
+  std::string& index = checkpoint.tensors.at("model.layers.1.mlp.down_proj.g_idx").bytes;
+  std::swap_ranges(index.begin(), index.begin() + 4, index.end() - 4);
+  const TemporaryDirectory directory;
+  checkpoint.Write(directory.path());
+  const auto opened = *Checkpoint::Open(directory.path());
+  const auto kinds = LayerKindsOf(*opened, PlanModel(*opened, {})->modules, NotCancelled);
+  ASSERT_TRUE(kinds.ok()) << kinds.status();
+  ASSERT_EQ(kinds->size(), 2u);
+  EXPECT_FALSE(kinds->front().spec.has_group_index);
+  EXPECT_EQ(kinds->front().modules, 2);
+  EXPECT_TRUE(kinds->back().spec.has_group_index);
+}
+
+TEST(LayerKindsTest, ASliceThatCutsAGroupNamesItsModule) {
+  const auto checkpoint = *Checkpoint::Open(CaseDirectory("gptq_v1_autogptq_b4_g128_sym"));
+  const std::string module = "model.layers.0.mlp.down_proj";
+  PlannedModule planned{module, {}, 0};
+  planned.slice.columns = {.rank = 0, .size = 4};
+  const absl::Status status = LayerKindsOf(*checkpoint, {planned}, NotCancelled).status();
+  EXPECT_EQ(ReasonOf(status), "SLICE_CUTS_GROUP");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("module " + module + ": "));
+}
+
 // A stack of experts is known by its first.
 TEST(LayerKindsTest, OfExpertsOneByOneCountThemAll) {
   const auto checkpoint = *Checkpoint::Open(CaseDirectory("modelopt_fp8_qwen3moe"));

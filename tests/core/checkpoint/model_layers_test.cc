@@ -199,7 +199,7 @@ TEST(MissingProjectionsTest, AcceptLayersOfOtherKinds) {
   const Names other = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
                        "self_attn.dense"};
   for (const Names& second : {linear, other, kMlp, Names{"mixer.up_proj"}}) {
-    const auto plan = PlainModel("{}", Layers({0, 2}) + Layers({1}, second)).Fused();
+    const auto plan = PlainModel("{}", Layers({0, 2}) + Layers({1, 3}, second)).Fused();
     EXPECT_TRUE(plan.ok()) << plan.status();
   }
   EXPECT_TRUE(PlainModel("{}", Layers({0, 1}, kAttention - "o_proj")).Fused().ok())

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 
+#include "kernels/base/status.h"
 #include "kernels/jit/cache_entry.h"
 #include "tests/kernels/jit/cache_fixture.h"
 
@@ -68,6 +69,50 @@ TEST_F(DiskFaultTest, FullDiskThatTakesNoUsesIsWarnedAboutUntilItDoes) {
   is_full = false;
   ASSERT_TRUE(Get(*cache, 3).ok());
   EXPECT_EQ(cache->stats().warning, "");
+}
+
+TEST_F(DiskFaultTest, AFullDiskIsWarnedAboutUntilAKernelReachesIt) {
+  static bool is_full;
+  is_full = true;
+  FileCalls calls = SystemFileCalls();
+  calls.write = [](int fd, const void* bytes, size_t size) {
+    return is_full ? NoSpace(fd, bytes, size) : SystemFileCalls().write(fd, bytes, size);
+  };
+  const auto cache = OpenWith(calls);
+  ASSERT_TRUE(Get(*cache).ok());
+  EXPECT_THAT(cache->stats().warning, HasSubstr("No space left"));
+  is_full = false;
+  ASSERT_TRUE(Get(*cache, 3).ok());
+  EXPECT_EQ(cache->stats().warning, "");
+}
+
+TEST_F(DiskFaultTest, WhatAnotherUserOwnsIsNotDroppedAndNotCountedAsDropped) {
+  ASSERT_TRUE(Get(*Open()).ok());
+  ASSERT_EQ(chmod(directory_.c_str(), 0555), 0);
+  ASSERT_EQ(chmod(parent_.c_str(), 0755), 0);
+  {
+    const OrdinaryUser user;
+    const auto cache = Open();
+    const std::string key = EntryOf(2).stem();
+    const absl::Status dropped = cache->DropEntry(key, absl::DataLossError("damaged"));
+    EXPECT_EQ(ReasonOf(dropped), "CACHE_WRITE");
+    EXPECT_THAT(std::string(dropped.message()), HasSubstr("Permission denied"));
+    EXPECT_EQ(cache->stats().damaged_entries, 0);
+    if (getuid() == 0) {  // its entry is root's alone
+      EXPECT_EQ(ReasonOf(cache->disk()->Read(key).status()), "CACHE_READ");
+    }
+  }
+  ASSERT_EQ(chmod(directory_.c_str(), 0700), 0);
+}
+
+TEST_F(DiskFaultTest, BytesOfOtherProcessesAreCountedWithinASecond) {
+  const auto cache = Open();
+  ASSERT_TRUE(Get(*cache).ok());
+  const uint64_t alone = cache->stats().disk_bytes;
+  EXPECT_EQ(alone, fs::file_size(EntryOf(2)));
+  ASSERT_TRUE(Get(*Open(), 3).ok());
+  absl::SleepFor(absl::Milliseconds(1100));
+  EXPECT_EQ(cache->stats().disk_bytes, alone + fs::file_size(EntryOf(3)));
 }
 
 TEST_F(DiskFaultTest, QuotaOfFilesCostsTheFileNotTheKernel) {

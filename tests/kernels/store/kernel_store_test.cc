@@ -108,7 +108,7 @@ TEST_F(KernelStoreTest, CancelledPrewarmStops) {
 TEST_F(KernelStoreTest, BundleWarmsAnotherMachine) {
   const auto first = Open("a");
   const int kernels = Prewarm(*first, {SmallLayer(4)}, {"sm_80"})[PrewarmOutcome::kCompiled];
-  const std::string bundle = *first->Export({});
+  const std::string bundle = first->Export({})->bundle;
   const auto second = Open("b");
   EXPECT_EQ(second->Import(bundle)->imported, kernels);
   EXPECT_EQ(second->Import(bundle)->present, kernels);

@@ -117,7 +117,7 @@ TEST_F(LoadedKernelsTest, QuarantineOutlivesTheProcessAndEndsWithAPurge) {
   Reopen();
   EXPECT_EQ(ReasonOf(LoadGemm().status()), "KERNEL_QUARANTINED");
   EXPECT_EQ(FakeTester::tests, 1);
-  cache_->disk()->DropQuarantine(Compiled().key);
+  ASSERT_TRUE(cache_->disk()->DropQuarantine(Compiled().key).ok());
   cache_->ForgetFailures();
   EXPECT_TRUE(LoadGemm().ok());
   EXPECT_EQ(FakeTester::tests, 2);

@@ -43,6 +43,7 @@ v1::RegisterLayerRequest TensorsRequest(const LayerTensors& tensors, const std::
   v1::TensorSource* source = request.mutable_tensors();
   *source->mutable_spec() = tensors.spec;
   if (tensors.encoding.has_format()) *source->mutable_encoding() = tensors.encoding;
+  if (tensors.quantize.has_value()) *source->mutable_quantize() = *tensors.quantize;
   source->set_experts(tensors.experts);
   source->set_n(tensors.n);
   source->set_k(tensors.k);

@@ -43,6 +43,7 @@ struct LayerTensors {
   v1::ActivationEncoding encoding;  // without a format: spec says it all
   std::optional<RegionBytes> activation_zero_point;
   std::optional<RegionBytes> activation_global_scale;
+  std::optional<v1::QuantizeTo> quantize;  // spec.weight is float16, bfloat16 or float32: what the daemon makes of it
 };
 
 class Layer {

@@ -80,10 +80,11 @@ void GiveBack(Session& session) {
 }
 
 // The daemon holds the layer already: the answer comes at once, and from now on it is this library's.
-absl::StatusOr<Layer> Adopt(Session& session, const std::string& path,
+absl::StatusOr<Layer> Adopt(Session& session, const v1::RegisterModelRequest& request,
                             const v1::ModuleProgress& module) {
   v1::CheckpointSource source;
-  source.set_path(path);
+  source.set_path(request.path());
+  if (request.has_quantize()) *source.mutable_quantize() = request.quantize();
   source.set_module(module.module());
   *source.mutable_slice() = module.slice();
   const v1::LayerInfo& layer = module.progress().layer();
@@ -106,7 +107,7 @@ absl::StatusOr<Model> RegisterModel(Session& session, const v1::RegisterModelReq
   model.failures = std::move(registered.failures);
   absl::Status adopted;
   for (const v1::ModuleProgress& module : registered.layers) {
-    absl::StatusOr<Layer> layer = Adopt(session, request.path(), module);
+    absl::StatusOr<Layer> layer = Adopt(session, request, module);
     // After a failure too: what is adopted is released with `model`.
     if (layer.ok()) model.layers[module.module()] = *std::move(layer);
     if (!layer.ok() && adopted.ok()) adopted = layer.status();

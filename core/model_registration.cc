@@ -90,7 +90,8 @@ void ModelRegistration::Submit(size_t index) {
                                absl::StrCat("the length of its name is ", request.name.size(),
                                             ", must be at most ", kMostNameBytes, " bytes")));
   }
-  request.source = CheckpointSource{request_.path, planned.module, planned.slice};
+  request.source =
+      CheckpointSource{request_.path, planned.module, planned.slice, request_.quantize};
   node_.RegisterLayer(
       session_, std::move(request),
       [self = shared_from_this(), index](const LayerProgress& progress) {
@@ -124,10 +125,15 @@ bool ModelRegistration::OnProgress(size_t index, const LayerProgress& progress) 
   MutexLock lock(mutex_);
   if (cancelled_) return false;
   const uint64_t bytes = plan_[index].bytes;
-  bytes_done_[index] =
-      progress.state == LayerState::kPacking ? bytes : std::min(progress.bytes_done, bytes);
+  const bool is_quantizing = progress.state == LayerState::kQuantizing;
+  if (progress.state == LayerState::kPacking) bytes_done_[index] = bytes;
+  if (progress.state == LayerState::kLoading) bytes_done_[index] = std::min(progress.bytes_done, bytes);
   ModelProgress about = About(index);
   about.state = progress.state;
+  if (is_quantizing) {
+    about.module_bytes_done = progress.bytes_done;
+    about.module_bytes_total = progress.bytes_total;
+  }
   Report(std::move(about));
   return !cancelled_;
 }

@@ -33,6 +33,7 @@ struct ModelRequest {
   std::string name_prefix;  // layers are named by it and their module
   ModelSelection selection;
   bool keep_going = false;
+  std::optional<QuantizeTarget> quantize;  // of every module; those that are quantized fail
 };
 
 // After the plan (without a module) one for each change of a module.
@@ -45,7 +46,7 @@ struct ModelProgress {
   uint64_t bytes_done = 0;  // of the files
   std::string module;
   SliceRequest slice;
-  LayerState state = LayerState::kLoading;  // kLoading, kPacking, kReady, kFailed
+  LayerState state = LayerState::kLoading;  // kLoading, kQuantizing, kPacking, kReady, kFailed
   uint64_t module_bytes_total = 0;
   uint64_t module_bytes_done = 0;
   std::optional<LayerInfo> layer;  // with kReady

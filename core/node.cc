@@ -46,6 +46,14 @@ Node::Impl::Impl(NodeOptions node_options, std::vector<std::unique_ptr<Device>> 
   watcher = std::thread([this] { WatchStreams(); });
 }
 
+ThreadPool& Node::Impl::quantizers() const {
+  std::call_once(quantizers_started, [this] {
+    const unsigned cores = std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
+    quantizer_pool = std::make_unique<ThreadPool>(static_cast<int>(cores));
+  });
+  return *quantizer_pool;
+}
+
 Node::Impl::~Impl() {
   activity.StartDraining();
   {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -14,6 +15,7 @@
 
 #include "core/activity.h"
 #include "core/exec/executor.h"
+#include "core/exec/thread_pool.h"
 #include "core/layer/checkpoint_cache.h"
 #include "core/layer/layer_registry.h"
 #include "core/node.h"
@@ -58,6 +60,9 @@ class Node::Impl {
     if (observer != nullptr) call(*observer);
   }
 
+  // Threads for quantizing weights, started when they are first needed; a core each, to 16.
+  ThreadPool& quantizers() const;
+
   // Ends stream sessions that nobody keeps, as long as the node lives.
   void WatchStreams();
   // One pass; returns when the next one is due.
@@ -74,6 +79,8 @@ class Node::Impl {
   RegionTable regions;
   MappingTable mappings;
   const std::unique_ptr<CheckpointCache> checkpoints;  // outlives the loads of `layers`
+  mutable std::once_flag quantizers_started;
+  mutable std::unique_ptr<ThreadPool> quantizer_pool;  // so does this
   std::unique_ptr<LayerRegistry> layers;
 
   mutable Mutex mutex;

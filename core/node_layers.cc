@@ -96,6 +96,17 @@ absl::StatusOr<Pieces> Resolve(const Node::Impl& impl, const Session& session,
   return pieces;
 }
 
+// What ReadLayer shall do with weights that are not quantized; none without a target.
+std::optional<QuantizeOnRead> QuantizeBy(const Node::Impl& impl,
+                                         const std::optional<QuantizeTarget>& target,
+                                         const ProgressFunction& progress) {
+  if (!target.has_value()) return std::nullopt;
+  const auto parallel = [&impl](int64_t count, const std::function<void(int64_t)>& body) {
+    impl.quantizers().ParallelFor(count, body);
+  };
+  return QuantizeOnRead{*target, parallel, progress};
+}
+
 // Copies the pieces out of their regions, 16 MiB at a time.
 absl::StatusOr<CheckpointLayer> ReadPieces(Pieces& pieces, const ProgressFunction& progress) {
   constexpr size_t kStep = size_t{16} << 20;
@@ -120,20 +131,43 @@ absl::StatusOr<CheckpointLayer> ReadPieces(Pieces& pieces, const ProgressFunctio
   return layer;
 }
 
+absl::Status CheckTensorTarget(const TensorSource& source, const Pieces& pieces) {
+  if (!source.quantize.has_value()) return absl::OkStatus();
+  const absl::Status target = CheckTarget(*source.quantize);
+  if (!target.ok()) return Annotate(target, "tensors.quantize");
+  return Annotate(CheckUnquantized(pieces.tensor), "tensors.quantize");
+}
+
+// Of one layer in memory.
+absl::StatusOr<CheckpointLayer> QuantizePieces(const QuantizeOnRead& quantize, uint64_t bytes,
+                                               CheckpointLayer layer) {
+  LayerQuantizer quantizer(quantize, bytes);
+  GEMMD_RETURN_IF_ERROR(quantizer.Apply("tensors", bytes, layer.tensor));
+  layer.quantized = quantizer.result();
+  return layer;
+}
+
 absl::Status SetTensorOrigin(const Node::Impl& impl, const Session& session,
                              const TensorSource& source, LayerOrigin& origin) {
   GEMMD_ASSIGN_OR_RETURN(Pieces pieces, Resolve(impl, session, source));
+  GEMMD_RETURN_IF_ERROR(CheckTensorTarget(source, pieces));
   const DeviceDescription& device = origin.device->description();
-  // Refused before it is read. A device that does not know its memory says 0.
-  if (device.memory_bytes != 0 && pieces.total > device.memory_bytes) {
+  // Refused before it is read. A device that does not know its memory says 0; what is quantized gets smaller.
+  const bool known = device.memory_bytes != 0 && !source.quantize.has_value();
+  if (known && pieces.total > device.memory_bytes) {
     return Error(absl::StatusCode::kResourceExhausted, "GPU_OOM",
                  absl::StrCat("the layer has ", pieces.total, " bytes, ", device.id, " has ",
                               device.memory_bytes));
   }
   origin.bytes = kCopiesWhileLoading * pieces.total;
   auto shared = std::make_shared<Pieces>(std::move(pieces));
-  origin.read = [shared](const ProgressFunction& progress) {
-    return ReadPieces(*shared, progress);
+  origin.read = [shared, &impl, target = source.quantize](
+                    const ReadProgress& progress) -> absl::StatusOr<CheckpointLayer> {
+    const uint64_t bytes = shared->total;
+    GEMMD_ASSIGN_OR_RETURN(CheckpointLayer layer, ReadPieces(*shared, progress.reading));
+    const auto quantize = QuantizeBy(impl, target, progress.quantizing);
+    if (!quantize.has_value()) return layer;
+    return QuantizePieces(*quantize, bytes, std::move(layer));
   };
   return absl::OkStatus();
 }
@@ -153,21 +187,27 @@ absl::Status CheckNames(const CheckpointSource& source) {
 absl::Status SetCheckpointOrigin(const Node::Impl& impl, const CheckpointSource& source,
                                  LayerOrigin& origin) {
   GEMMD_RETURN_IF_ERROR(CheckNames(source));
+  if (source.quantize.has_value()) {
+    GEMMD_RETURN_IF_ERROR(Annotate(CheckTarget(*source.quantize), "checkpoint.quantize"));
+  }
   GEMMD_ASSIGN_OR_RETURN(const std::filesystem::path directory,
                          ResolveCheckpointPath(source.path, impl.options.checkpoint_roots));
   GEMMD_ASSIGN_OR_RETURN(const std::string files, FileIdentity(directory));
   origin.identity = absl::StrCat(origin.device->description().id, "\n", source.module, "\n",
-                                 source.slice.Text(), "\n", files);
+                                 source.slice.Text(), "\n",
+                                 source.quantize.has_value() ? source.quantize->Text() : "", "\n",
+                                 files);
   origin.measure = [directory, files, module = source.module, slice = source.slice,
                     checkpoints = impl.checkpoints.get()] {
     const auto checkpoint = checkpoints->Open(directory, files);
     return checkpoint.ok() ? kCopiesWhileLoading * (*checkpoint)->BytesOf(module, slice) : 0;
   };
-  origin.read = [directory, module = source.module, slice = source.slice,
-                 checkpoints = impl.checkpoints.get()](
-                    const ProgressFunction& progress) -> absl::StatusOr<CheckpointLayer> {
-    GEMMD_ASSIGN_OR_RETURN(const auto checkpoint, checkpoints->Open(directory));
-    return checkpoint->ReadLayer(module, progress, slice);
+  origin.read = [directory, module = source.module, slice = source.slice, target = source.quantize,
+                 &impl](const ReadProgress& progress) -> absl::StatusOr<CheckpointLayer> {
+    GEMMD_ASSIGN_OR_RETURN(const auto checkpoint, impl.checkpoints->Open(directory));
+    const auto quantize = QuantizeBy(impl, target, progress.quantizing);
+    return checkpoint->ReadLayer(module, progress.reading, slice,
+                                 quantize.has_value() ? &*quantize : nullptr);
   };
   return absl::OkStatus();
 }

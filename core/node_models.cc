@@ -27,6 +27,9 @@ absl::Status CheckPath(const std::string& path) {
 absl::StatusOr<ModelPlan> Plan(const Node::Impl& impl, const ModelRequest& request) {
   GEMMD_RETURN_IF_ERROR(CheckPath(request.path));
   GEMMD_RETURN_IF_ERROR(impl.FindPlace(request.device).status());
+  if (request.quantize.has_value()) {
+    GEMMD_RETURN_IF_ERROR(Annotate(CheckTarget(*request.quantize), "quantize"));
+  }
   GEMMD_ASSIGN_OR_RETURN(const std::filesystem::path directory,
                          ResolveCheckpointPath(request.path, impl.options.checkpoint_roots));
   GEMMD_ASSIGN_OR_RETURN(const auto checkpoint, impl.checkpoints->Open(directory));

@@ -24,6 +24,7 @@ void AddLayer(const PrewarmLayer& layer, PrewarmPlan& plan, int count = 1) {
 // What is asked of one checkpoint.
 struct Question {
   const std::string& path;
+  const std::optional<QuantizeTarget>& quantize;
   const std::vector<std::filesystem::path>& roots;
   const std::function<bool()>& cancelled;
 };
@@ -31,12 +32,14 @@ struct Question {
 // `choose` makes a list of modules of the open checkpoint.
 template <typename Choose>
 absl::Status AddModules(const Question& question, Choose choose, PrewarmPlan& plan) {
+  const QuantizeTarget* const quantize = question.quantize.has_value() ? &*question.quantize : nullptr;
+  if (quantize != nullptr) GEMMD_RETURN_IF_ERROR(Annotate(CheckTarget(*quantize), "quantize"));
   GEMMD_ASSIGN_OR_RETURN(const std::filesystem::path directory,
                          ResolveCheckpointPath(question.path, question.roots));
   GEMMD_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(directory, question.roots));
   GEMMD_ASSIGN_OR_RETURN(const std::vector<PlannedModule> modules, choose(*checkpoint));
   GEMMD_ASSIGN_OR_RETURN(const std::vector<LayerKind> kinds,
-                         LayerKindsOf(*checkpoint, modules, question.cancelled));
+                         LayerKindsOf(*checkpoint, modules, question.cancelled, quantize));
   for (const LayerKind& kind : kinds) {
     AddLayer({kind.spec, kind.shape, kind.traits}, plan, kind.modules);
   }
@@ -93,13 +96,13 @@ absl::StatusOr<PrewarmPlan> ResolvePrewarm(const PrewarmJob& job, const Node& no
   }
   for (const CheckpointSource& source : job.checkpoints) {
     const auto named = [&](const Checkpoint& checkpoint) { return Named(checkpoint, source); };
-    GEMMD_RETURN_IF_ERROR(AddModules({source.path, roots, cancelled}, named, plan));
+    GEMMD_RETURN_IF_ERROR(AddModules({source.path, source.quantize, roots, cancelled}, named, plan));
   }
   for (const ModelModules& model : job.models) {
     const auto chosen = [&](const Checkpoint& checkpoint) {
       return Chosen(checkpoint, model.selection, plan.notes);
     };
-    GEMMD_RETURN_IF_ERROR(AddModules({model.path, roots, cancelled}, chosen, plan));
+    GEMMD_RETURN_IF_ERROR(AddModules({model.path, model.quantize, roots, cancelled}, chosen, plan));
   }
   return plan;
 }

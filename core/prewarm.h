@@ -10,6 +10,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ namespace gemmd {
 struct ModelModules {
   std::string path;
   ModelSelection selection;
+  std::optional<QuantizeTarget> quantize = std::nullopt;  // as workers register them
 };
 
 struct PrewarmJob {

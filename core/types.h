@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "core/exec/device.h"
+#include "core/quant/quantize_layer.h"
 #include "core/quant/rank_slice.h"
 #include "kernels/contract/layer_traits.h"
 
@@ -82,6 +83,7 @@ struct CheckpointSource {
   std::string path;
   std::string module;
   SliceRequest slice;
+  std::optional<QuantizeTarget> quantize = std::nullopt;  // of modules that are not quantized
 };
 struct TensorSource {
   QuantSpec spec;
@@ -90,6 +92,7 @@ struct TensorSource {
   ActivationEncoding encoding;
   std::optional<RawRef> codes, scales, zero_points, secondary_scales, group_index, bias,
       activation_scale, input_scale, activation_zero_point, activation_global_scale;
+  std::optional<QuantizeTarget> quantize;  // of weights that are not quantized
 };
 struct LayerRequest {
   std::string device;  // empty = best
@@ -140,7 +143,7 @@ struct MoeResult {
   Timing timing;
 };
 
-enum class LayerState : uint8_t { kLoading, kPacking, kReady, kReleased, kFailed };
+enum class LayerState : uint8_t { kLoading, kQuantizing, kPacking, kReady, kReleased, kFailed };
 
 struct LayerInfo {
   uint64_t layer_id = 0;
@@ -157,13 +160,14 @@ struct LayerInfo {
   bool has_input_scale = false;
   LayerTraits traits;  // as a GPU sees it: an input scale that folds into the scales (input_scale.h) is none
   int64_t not_finite_weights = 0;  // NaN or infinite
+  std::optional<QuantizedHere> quantized;  // by the node
   ActivationEncoding encoding;
   SpecialisedKernels specialised;
   std::vector<KernelNumerics> numerics;  // that batch-invariant requests may name now
 };
 
 struct LayerProgress {
-  LayerState state = LayerState::kLoading;  // kLoading or kPacking
+  LayerState state = LayerState::kLoading;  // kLoading, kQuantizing or kPacking
   uint64_t bytes_done = 0;
   uint64_t bytes_total = 0;
 };

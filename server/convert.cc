@@ -97,6 +97,8 @@ const char* NameOf(LayerState state) {
   switch (state) {
     case LayerState::kLoading:
       return "LOADING";
+    case LayerState::kQuantizing:
+      return "QUANTIZING";
     case LayerState::kPacking:
       return "PACKING";
     case LayerState::kReady:
@@ -107,6 +109,31 @@ const char* NameOf(LayerState state) {
       break;
   }
   return "FAILED";
+}
+
+v1::RegisterLayerProgress::Stage StageOf(LayerState state) {
+  switch (state) {
+    case LayerState::kQuantizing:
+      return v1::RegisterLayerProgress::STAGE_QUANTIZING;
+    case LayerState::kPacking:
+      return v1::RegisterLayerProgress::STAGE_PACKING;
+    default:
+      return v1::RegisterLayerProgress::STAGE_LOADING;
+  }
+}
+
+v1::ScaleRule RuleTo(ScaleRule rule) {
+  switch (rule) {
+    case ScaleRule::kLargest:
+      return v1::SCALE_RULE_LARGEST;
+    case ScaleRule::kFullRange:
+      return v1::SCALE_RULE_FULL_RANGE;
+    case ScaleRule::kOcp:
+      return v1::SCALE_RULE_OCP;
+    case ScaleRule::kNearestPower:
+      return v1::SCALE_RULE_NEAREST_POWER;
+  }
+  return v1::SCALE_RULE_UNSPECIFIED;
 }
 
 v1::ExecutionReport ReportOf(const std::string& device, const CallReport& report,
@@ -224,6 +251,10 @@ v1::LayerInfo ToProto(const LayerInfo& from) {
   to.set_gate_up_interleaved(from.gate_up_interleaved);
   to.set_has_input_scale(from.has_input_scale);
   to.set_not_finite_weights(from.not_finite_weights);
+  if (from.quantized.has_value()) {
+    to.set_quantized(RuleTo(from.quantized->rule));
+    to.set_quantization_error(from.quantized->error.relative());
+  }
   if (from.encoding.present()) *to.mutable_encoding() = ToProto(from.encoding);
   to.set_specialised_kernels(static_cast<uint32_t>(from.specialised.total));
   to.set_specialised_kernels_ready(static_cast<uint32_t>(from.specialised.ready));
@@ -234,8 +265,7 @@ v1::LayerInfo ToProto(const LayerInfo& from) {
 
 v1::RegisterLayerProgress ToProto(const LayerProgress& from) {
   v1::RegisterLayerProgress to;
-  to.set_stage(from.state == LayerState::kPacking ? v1::RegisterLayerProgress::STAGE_PACKING
-                                                  : v1::RegisterLayerProgress::STAGE_LOADING);
+  to.set_stage(StageOf(from.state));
   to.set_bytes_done(from.bytes_done);
   to.set_bytes_total(from.bytes_total);
   return to;

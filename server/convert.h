@@ -23,6 +23,8 @@ absl::StatusOr<NumberFormat> FromProto(const v1::NumberFormat& from, const std::
 absl::StatusOr<QuantSpec> FromProto(const v1::QuantSpec& from);
 absl::StatusOr<ActivationEncoding> FromProto(const v1::ActivationEncoding& from,
                                              const std::string& field);
+// Errors name `field`.
+absl::StatusOr<QuantizeTarget> FromProto(const v1::QuantizeTo& from, const std::string& field);
 absl::StatusOr<AxisSlice> FromProto(const v1::AxisSlice& from, const std::string& field);
 absl::StatusOr<CheckpointSource> FromProto(const v1::CheckpointSource& from);
 absl::StatusOr<TensorSource> FromProto(const v1::TensorSource& from);

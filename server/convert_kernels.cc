@@ -31,7 +31,7 @@ absl::StatusOr<CheckpointSource> SourceFromProto(const v1::CheckpointSource& fro
   if (from.path().empty()) return MissingField(field + ".path");
   if (!from.module().empty()) return FromProto(from);
   if (from.has_slice()) return MissingField(field + ".module");
-  return CheckpointSource{from.path(), "", {}};
+  return FromProto(from);
 }
 
 v1::PrewarmOutcome OutcomeToProto(PrewarmOutcome outcome) {
@@ -71,8 +71,8 @@ absl::StatusOr<PrewarmJob> FromProto(const v1::PrewarmRequest& from) {
   }
   for (int i = 0; i < from.models_size(); ++i) {
     if (from.models(i).path().empty()) return MissingField(absl::StrCat("models[", i, "].path"));
-    GEMMD_ASSIGN_OR_RETURN(ModelSelection selection, SelectionFrom(from.models(i)));
-    job.models.push_back({from.models(i).path(), std::move(selection)});
+    GEMMD_ASSIGN_OR_RETURN(ModelModules model, FromProto(from.models(i)));
+    job.models.push_back(std::move(model));
   }
   for (int i = 0; i < from.shapes_size(); ++i) {
     GEMMD_ASSIGN_OR_RETURN(PrewarmLayer layer, LayerFromProto(from.shapes(i), i));

@@ -48,6 +48,22 @@ absl::StatusOr<SliceRequest> SliceFrom(const v1::LayerSlice& from) {
   return to;
 }
 
+absl::StatusOr<ScaleRule> RuleFrom(v1::ScaleRule from, const std::string& field) {
+  switch (from) {
+    case v1::SCALE_RULE_UNSPECIFIED:
+    case v1::SCALE_RULE_LARGEST:
+      return ScaleRule::kLargest;
+    case v1::SCALE_RULE_FULL_RANGE:
+      return ScaleRule::kFullRange;
+    case v1::SCALE_RULE_OCP:
+      return ScaleRule::kOcp;
+    case v1::SCALE_RULE_NEAREST_POWER:
+      return ScaleRule::kNearestPower;
+    default:
+      return UnknownEnum(field + ".rule", from);
+  }
+}
+
 absl::Status RawFrom(bool present, const v1::RawRef& from, const char* field,
                      std::optional<RawRef>& to) {
   if (!present) return absl::OkStatus();
@@ -87,11 +103,26 @@ absl::StatusOr<AxisSlice> FromProto(const v1::AxisSlice& from, const std::string
   return AxisSlice{};
 }
 
+absl::StatusOr<QuantizeTarget> FromProto(const v1::QuantizeTo& from, const std::string& field) {
+  if (!from.has_spec()) return MissingField(field + ".spec");
+  const absl::StatusOr<QuantSpec> spec = FromProto(from.spec());
+  if (!spec.ok()) return Annotate(spec.status(), field);
+  QuantizeTarget to{.spec = *spec};
+  GEMMD_ASSIGN_OR_RETURN(to.rule, RuleFrom(from.rule(), field));
+  if (from.has_encoding()) {
+    GEMMD_ASSIGN_OR_RETURN(to.encoding, FromProto(from.encoding(), field + ".encoding"));
+  }
+  return to;
+}
+
 absl::StatusOr<CheckpointSource> FromProto(const v1::CheckpointSource& from) {
   GEMMD_RETURN_IF_ERROR(CheckLength("checkpoint.path", from.path(), kMaxPathBytes));
   GEMMD_RETURN_IF_ERROR(CheckLength("checkpoint.module", from.module(), kMaxModuleBytes));
   CheckpointSource to{from.path(), from.module(), {}};
   GEMMD_ASSIGN_OR_RETURN(to.slice, SliceFrom(from.slice()));
+  if (from.has_quantize()) {
+    GEMMD_ASSIGN_OR_RETURN(to.quantize, FromProto(from.quantize(), "checkpoint.quantize"));
+  }
   return to;
 }
 
@@ -106,6 +137,9 @@ absl::StatusOr<TensorSource> FromProto(const v1::TensorSource& from) {
   if (from.n() < 1) return OutOfRange("tensors.n", from.n(), "1 or more");
   if (from.k() < 1) return OutOfRange("tensors.k", from.k(), "1 or more");
   to.shape = {from.experts() == 0 ? 1 : from.experts(), from.n(), from.k()};
+  if (from.has_quantize()) {
+    GEMMD_ASSIGN_OR_RETURN(to.quantize, FromProto(from.quantize(), "tensors.quantize"));
+  }
   GEMMD_RETURN_IF_ERROR(RawsFrom(from, to));
   return to;
 }

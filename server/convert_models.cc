@@ -1,5 +1,6 @@
 #include "server/convert_models.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,15 @@ absl::StatusOr<ModelSelection> SelectionFromFields(const Message& from) {
   return to;
 }
 
+template <typename Message>
+absl::StatusOr<std::optional<QuantizeTarget>> TargetFromFields(const Message& from) {
+  std::optional<QuantizeTarget> to;
+  if (from.has_quantize()) {
+    GEMMD_ASSIGN_OR_RETURN(to, FromProto(from.quantize(), "quantize"));
+  }
+  return to;
+}
+
 v1::AxisSlice AxisTo(const AxisSlice& from) {
   v1::AxisSlice to;
   if (from.size > 0) {
@@ -82,8 +92,11 @@ void ProgressTo(const ModelProgress& from, v1::RegisterLayerProgress& to) {
 
 }  // namespace
 
-absl::StatusOr<ModelSelection> SelectionFrom(const v1::ModelModules& from) {
-  return SelectionFromFields(from);
+absl::StatusOr<ModelModules> FromProto(const v1::ModelModules& from) {
+  ModelModules to{.path = from.path(), .selection = {}};
+  GEMMD_ASSIGN_OR_RETURN(to.selection, SelectionFromFields(from));
+  GEMMD_ASSIGN_OR_RETURN(to.quantize, TargetFromFields(from));
+  return to;
 }
 
 absl::StatusOr<ModelRequest> FromProto(const v1::RegisterModelRequest& from) {
@@ -94,6 +107,7 @@ absl::StatusOr<ModelRequest> FromProto(const v1::RegisterModelRequest& from) {
   to.name_prefix = from.name_prefix();
   to.keep_going = from.keep_going();
   GEMMD_ASSIGN_OR_RETURN(to.selection, SelectionFromFields(from));
+  GEMMD_ASSIGN_OR_RETURN(to.quantize, TargetFromFields(from));
   return to;
 }
 

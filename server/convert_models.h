@@ -6,12 +6,13 @@
 
 #include "absl/status/statusor.h"
 #include "core/model_registration.h"
+#include "core/prewarm.h"
 #include "gemmd/v1/model.pb.h"
 
 namespace gemmd {
 
 absl::StatusOr<ModelRequest> FromProto(const v1::RegisterModelRequest& from);
-absl::StatusOr<ModelSelection> SelectionFrom(const v1::ModelModules& from);
+absl::StatusOr<ModelModules> FromProto(const v1::ModelModules& from);
 
 v1::LayerSlice ToProto(const SliceRequest& from);
 v1::RegisterModelProgress ToProto(const ModelProgress& from);

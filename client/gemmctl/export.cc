@@ -1,11 +1,14 @@
 // What    gemmctl export: one layer of a checkpoint as a file, without a daemon.
 #include <filesystem>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/gemmctl/command.h"
 #include "client/gemmctl/export_file.h"
 #include "client/gemmctl/export_layer.h"
 #include "client/gemmctl/progress_line.h"
+#include "client/gemmctl/quantize_option.h"
 #include "client/gemmctl/table.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/quant/standard_tensor.h"
@@ -20,6 +23,7 @@ struct ExportJob {
   std::string path;
   bool float32 = false;
   bool replace = false;
+  std::optional<QuantizeTarget> quantize;
 };
 
 absl::StatusOr<ExportJob> ReadJob(const Arguments& arguments) {
@@ -31,7 +35,13 @@ absl::StatusOr<ExportJob> ReadJob(const Arguments& arguments) {
   if (form != "standard" && form != "float32") {
     return BadArgument(absl::StrCat("--as '", form, "' is neither standard nor float32"));
   }
-  return ExportJob{words[0], words[1], words[2], form == "float32", arguments.Has("force")};
+  ExportJob job{words[0], words[1], words[2], form == "float32", arguments.Has("force"), std::nullopt};
+  GEMMD_ASSIGN_OR_RETURN(const std::optional<v1::QuantizeTo> quantize, QuantizeOf(arguments));
+  if (quantize.has_value()) {
+    job.quantize = TargetOf(*quantize);
+    GEMMD_RETURN_IF_ERROR(Annotate(CheckTarget(*job.quantize), "--quantize"));
+  }
+  return job;
 }
 
 ProgressFunction Showing(ProgressLine& line, const std::string& what) {
@@ -46,8 +56,11 @@ absl::StatusOr<ExportedLayer> Export(const Context& context, const ExportJob& jo
   GEMMD_ASSIGN_OR_RETURN(ExportFile file, ExportFile::Create(job.path, job.replace));
   ProgressLine line(context);
   // Whoever runs this tool may read what the system lets them read.
+  std::optional<QuantizeOnRead> quantize;
+  if (job.quantize.has_value()) quantize = QuantizeOnRead{*job.quantize, nullptr, Showing(line, "quantized")};
   GEMMD_ASSIGN_OR_RETURN(CheckpointLayer layer,
-                         ReadLayer(job.directory, job.module, Showing(line, "read"), {"/"}));
+                         ReadLayer(job.directory, job.module, Showing(line, "read"), {"/"}, {},
+                                   quantize.has_value() ? &*quantize : nullptr));
   const std::string digest = Digest(layer.tensor);
   ExportedLayer exported{std::move(layer), job.module, digest};
   const auto write = job.float32 ? WriteFloat32 : WriteStandard;
@@ -61,12 +74,16 @@ absl::StatusOr<int> RunExport(const Context& context, const Arguments& arguments
   GEMMD_ASSIGN_OR_RETURN(const ExportedLayer exported, Export(context, job));
   const LayerShape& shape = exported.layer.tensor.shape;
   const uint64_t bytes = std::filesystem::file_size(job.path);
+  const std::optional<QuantizedHere>& quantized = exported.layer.quantized;
+  const double lost = quantized.has_value() ? quantized->error.relative() : 0;
   if (context.json) {
     context.PrintJson({{"file", job.path},
                        {"bytes", bytes},
                        {"form", job.float32 ? "float32" : "standard"},
                        {"module", job.module},
                        {"exporter", exported.layer.format},
+                       {"quantized", quantized.has_value()},
+                       {"quantization_error", lost},
                        {"experts", shape.experts},
                        {"n", shape.n},
                        {"k", shape.k},
@@ -74,7 +91,9 @@ absl::StatusOr<int> RunExport(const Context& context, const Arguments& arguments
     return kDone;
   }
   context.Print(absl::StrCat(job.path, ": ", BytesText(bytes), ", ", shape.experts, " x ", shape.n,
-                             " x ", shape.k, ", digest ", exported.digest, "\n"));
+                             " x ", shape.k, ", digest ", exported.digest,
+                             quantized.has_value() ? absl::StrFormat(", relative error of the weights %.2e", lost) : "",
+                             "\n"));
   return kDone;
 }
 
@@ -90,12 +109,17 @@ Command ExportCommand() {
           "  representation (codes, scales, zero points; core/quant/README.md has the layout) or\n"
           "  as float32 weights, rounded as the exporter's own code does. FILE appears when it is\n"
           "  complete. Weights of --as float32 serve 'gemmctl run --expected FILE:MODULE.weight'.\n"
-          "  Progress goes to stderr.",
+          "  With --quantize unquantized weights are quantized first, as the daemon does when a layer is\n"
+          "  registered so: FILE has what it would hold. Progress goes to stderr.\n"
+          "\n" +
+          QuantizeHelp(),
       .options = {{"as", 0, "FORM", "standard", "standard or float32"},
+                  QuantizeOption(),
                   {"force", 0, "", "", "replace FILE when it exists"}},
       .examples =
           "  gemmctl export /models/llama model.layers.0.mlp.down_proj down.safetensors\n"
-          "  gemmctl export /models/llama model.layers.0.mlp.down_proj w.safetensors --as float32",
+          "  gemmctl export /models/llama model.layers.0.mlp.down_proj w.safetensors --as float32\n"
+          "  gemmctl export /models/llama-bf16 model.layers.0.mlp.down_proj w4.safetensors --quantize w4a16",
       .most_positional = 3,
       .offline = true,
       .run = RunExport};

@@ -123,13 +123,20 @@ absl::Status CheckComplete(const std::vector<NamedTensor>& tensors, const Standa
                             " bytes, its tensors in the file would have ", bytes));
 }
 
+// Names of the enumeration, in its order.
+constexpr const char* kScaleRules[] = {"largest", "full_range", "ocp", "nearest_power"};
+
 nlohmann::ordered_json Metadata(const ExportedLayer& exported, const std::string& format) {
-  return {{"format", "pt"},  // readers of other projects look for it
-          {"gemmd.format", format},
-          {"gemmd.digest", exported.digest},
-          {"gemmd.module", exported.module},
-          {"gemmd.exporter", exported.layer.format},
-          {"gemmd.layer", LayerJson(exported.layer.tensor).dump()}};
+  nlohmann::ordered_json metadata = {{"format", "pt"},  // readers of other projects look for it
+                                     {"gemmd.format", format},
+                                     {"gemmd.digest", exported.digest},
+                                     {"gemmd.module", exported.module},
+                                     {"gemmd.exporter", exported.layer.format},
+                                     {"gemmd.layer", LayerJson(exported.layer.tensor).dump()}};
+  if (exported.layer.quantized.has_value()) {
+    metadata["gemmd.quantized"] = kScaleRules[static_cast<size_t>(exported.layer.quantized->rule)];
+  }
+  return metadata;
 }
 
 // Length and header of a safetensors file; the data begin at a multiple of 8.

@@ -1,6 +1,8 @@
 #include "client/gemmctl/format_text.h"
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace gemmd::gemmctl {
 namespace {
@@ -16,6 +18,18 @@ std::string FloatText(const v1::NumberFormat& format) {
 }
 
 }  // namespace
+
+std::string SourceText(const v1::LayerInfo& info) {
+  const bool here = info.quantized() != v1::SCALE_RULE_UNSPECIFIED;
+  return absl::StrCat(info.source_format(), here ? ", quantized" : "");
+}
+
+std::string QuantizedText(const v1::LayerInfo& info) {
+  if (info.quantized() == v1::SCALE_RULE_UNSPECIFIED) return "";
+  const std::string rule = v1::ScaleRule_Name(info.quantized()).substr(std::string("SCALE_RULE_").size());
+  return absl::StrFormat("by the daemon, rule %s, relative error of the weights %.2e", absl::AsciiStrToLower(rule),
+                         info.quantization_error());
+}
 
 std::string FormatText(const v1::NumberFormat& format, const std::string& absent) {
   switch (format.kind()) {

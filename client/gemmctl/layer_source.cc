@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/gemmctl/quantize_option.h"
 #include "client/gemmctl/table.h"
 #include "kernels/base/status.h"
 
@@ -16,6 +18,8 @@ const char* StageText(v1::RegisterLayerProgress::Stage stage) {
   switch (stage) {
     case v1::RegisterLayerProgress::STAGE_LOADING:
       return "loading";
+    case v1::RegisterLayerProgress::STAGE_QUANTIZING:
+      return "quantizing";
     case v1::RegisterLayerProgress::STAGE_PACKING:
       return "packing";
     case v1::RegisterLayerProgress::STAGE_READY:
@@ -25,7 +29,7 @@ const char* StageText(v1::RegisterLayerProgress::Stage stage) {
   }
 }
 
-// Redraws one line on a terminal; elsewhere one line per stage.
+// Redraws one line on a terminal; elsewhere one line per stage, which may come again.
 class ProgressPrinter {
  public:
   explicit ProgressPrinter(const Context& context) : context_(context) {}
@@ -33,10 +37,9 @@ class ProgressPrinter {
   void Show(const v1::RegisterLayerProgress& progress) {
     if (context_.progress_bar) {
       Bar(progress);
-    } else if (progress.stage() != last_stage_) {
+    } else if (told_.insert(progress.stage()).second) {
       std::fprintf(context_.err, "%s\n", StageText(progress.stage()));
     }
-    last_stage_ = progress.stage();
   }
 
  private:
@@ -47,7 +50,7 @@ class ProgressPrinter {
     const uint64_t done = ready ? total : std::min(progress.bytes_done(), total);
     const int filled =
         static_cast<int>(static_cast<double>(done) / static_cast<double>(total) * kWidth);
-    std::fprintf(context_.err, "\r%-8s [%s%s] %s / %s%s", StageText(progress.stage()),
+    std::fprintf(context_.err, "\r%-10s [%s%s] %s / %s%s", StageText(progress.stage()),
                  std::string(filled, '#').c_str(), std::string(kWidth - filled, ' ').c_str(),
                  BytesText(ready ? progress.bytes_total() : done).c_str(),
                  BytesText(progress.bytes_total()).c_str(), ready ? "\n" : "");
@@ -55,7 +58,7 @@ class ProgressPrinter {
   }
 
   const Context& context_;
-  v1::RegisterLayerProgress::Stage last_stage_ = v1::RegisterLayerProgress::STAGE_UNSPECIFIED;
+  std::set<v1::RegisterLayerProgress::Stage> told_;
 };
 
 absl::Status FindDevice(const client::Session& session, const std::string& wanted,
@@ -89,33 +92,40 @@ std::vector<Option> LayerOptions() {
   return {{"checkpoint", 0, "DIR", "", "folder of the checkpoint; or the first argument"},
           {"module", 0, "MODULE", "", "module in it; or the second argument"},
           {"device", 0, "ID", "auto", "auto (the best ready device), cpu or cuda:<GPU UUID>"},
-          {"name", 0, "NAME", "", "label of the layer; else the module's name"}};
+          {"name", 0, "NAME", "", "label of the layer; else the module's name"},
+          QuantizeOption()};
 }
 
 absl::Status CheckSource(const Arguments& arguments) {
   const LayerSource source = NamedSource(arguments);
-  if (!source.path.empty() && !source.module.empty()) return absl::OkStatus();
+  if (!source.path.empty() && !source.module.empty()) return QuantizeOf(arguments).status();
   return BadArgument("the checkpoint's folder and the module are needed");
 }
 
 absl::StatusOr<LayerSource> FindSource(const Arguments& arguments, const client::Session& session) {
   GEMMD_RETURN_IF_ERROR(CheckSource(arguments));
   LayerSource source = NamedSource(arguments);
+  GEMMD_ASSIGN_OR_RETURN(source.quantize, QuantizeOf(arguments));
   source.path = std::filesystem::absolute(source.path).lexically_normal().string();
   GEMMD_RETURN_IF_ERROR(FindDevice(session, arguments.Text("device"), &source));
   return source;
+}
+
+v1::CheckpointSource LayerSource::Checkpoint() const {
+  v1::CheckpointSource checkpoint;
+  checkpoint.set_path(path);
+  checkpoint.set_module(module);
+  *checkpoint.mutable_slice() = slice;
+  if (quantize.has_value()) *checkpoint.mutable_quantize() = *quantize;
+  return checkpoint;
 }
 
 absl::StatusOr<client::Layer> RegisterWithProgress(const Context& context, client::Session& session,
                                                    const LayerSource& source,
                                                    const std::string& device) {
   auto printer = std::make_shared<ProgressPrinter>(context);
-  v1::CheckpointSource checkpoint;
-  checkpoint.set_path(source.path);
-  checkpoint.set_module(source.module);
-  *checkpoint.mutable_slice() = source.slice;
   return session.RegisterCheckpoint(
-      checkpoint, device, source.name,
+      source.Checkpoint(), device, source.name,
       [printer](const v1::RegisterLayerProgress& progress) { printer->Show(progress); });
 }
 

@@ -4,6 +4,7 @@
 #ifndef GEMMD_CLIENT_GEMMCTL_LAYER_SOURCE_H_
 #define GEMMD_CLIENT_GEMMCTL_LAYER_SOURCE_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,7 @@
 
 namespace gemmd::gemmctl {
 
-// --checkpoint, --module, --device, --name.
+// --checkpoint, --module, --device, --name, --quantize.
 std::vector<Option> LayerOptions();
 
 struct LayerSource {
@@ -23,9 +24,13 @@ struct LayerSource {
   std::string name;
   std::string device_text;  // "cpu, AMD EPYC 9654"
   v1::LayerSlice slice;     // default: the whole module
+  std::optional<v1::QuantizeTo> quantize;
+
+  // Of the module on any device.
+  v1::CheckpointSource Checkpoint() const;
 };
 
-// Whether "PATH MODULE" or the options name both: BAD_ARGUMENT, before a session is opened.
+// Whether "PATH MODULE" or the options name both, and --quantize can be read: BAD_ARGUMENT, before a session is opened.
 absl::Status CheckSource(const Arguments& arguments);
 
 // From "PATH MODULE" or the options; `device` auto is the daemon's best ready one.

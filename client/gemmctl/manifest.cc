@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/gemmctl/bounded_file.h"
+#include "client/gemmctl/quantize_option.h"
 #include "client/gemmctl/register_model.h"
 #include "kernels/base/status.h"
 
@@ -22,13 +23,14 @@ std::vector<Option> NamingOptions() {
   for (Option& option : SelectionOptions("of CHECKPOINT: ")) options.push_back(std::move(option));
   options.push_back({"experts", 0, "PART", "",
                      "of CHECKPOINT: one rank's part of the experts, RANK/SIZE or BEGIN:END"});
+  options.push_back(QuantizeOption("of CHECKPOINT: "));
   return options;
 }
 
 absl::StatusOr<std::optional<v1::ModelModules>> NamedModules(const Arguments& arguments) {
   const std::vector<std::string>& words = arguments.positional();
   if (words.empty()) {
-    for (const char* option : {"modules", "exclude", "fuse", "tp", "experts"}) {
+    for (const char* option : {"modules", "exclude", "fuse", "tp", "experts", "quantize"}) {
       if (arguments.Has(option)) return BadArgument(absl::StrCat("--", option, " needs a CHECKPOINT"));
     }
     return std::nullopt;

@@ -83,7 +83,7 @@ absl::StatusOr<int> RunLayers(const Context& context, const Arguments&) {
   Table table({"DIGEST", "NAME", "DEVICE", "FORMAT", "WEIGHT", "SCALE", "E", "N", "K", "BYTES",
                "CLIENTS", "STATE"});
   for (const v1::LayerInfo& layer : response.layers()) {
-    table.Add({layer.digest().substr(0, 12), layer.name(), layer.device(), layer.source_format(),
+    table.Add({layer.digest().substr(0, 12), layer.name(), layer.device(), SourceText(layer),
                FormatText(layer.spec().weight(), "-"), FormatText(layer.spec().scale(), "-"),
                absl::StrCat(layer.experts()), absl::StrCat(layer.n()), absl::StrCat(layer.k()),
                BytesText(layer.bytes()), absl::StrCat(layer.references()), layer.state()});

@@ -200,6 +200,7 @@ Command PrewarmCommand() {
           "  workers register them, with the options of 'gemmctl register --all': fused and cut for a\n"
           "  rank they need other kernels. Layers whose names differ in numbers only, and whose tensors\n"
           "  have the same types and shapes, count as equal: one of them is read, and no model is too large.\n"
+          "  An unquantized model takes the --quantize of the workers ('gemmctl register --help').\n"
           "\n"
           "  Needs no GPU: with --arch a daemon on any machine fills a cache for others, see 'gemmctl\n"
           "  cache export'. A manifest is JSON: {\"shapes\": [{\"spec\": QuantSpec, \"experts\", \"n\", \"k\",\n"
@@ -214,6 +215,7 @@ Command PrewarmCommand() {
       .examples =
           "  gemmctl prewarm /models/llama --fuse --tp 0/4 --arch sm_90a,sm_80 --save llama.json\n"
           "  gemmctl prewarm /models/llama --m 1-64\n"
+          "  gemmctl prewarm /models/llama-bf16 --quantize w4a16 --exclude '*embed_tokens,lm_head'\n"
           "  gemmctl prewarm --manifest llama.json\n"
           "  gemmctl prewarm --running",
       .most_positional = 2,

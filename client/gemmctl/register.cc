@@ -9,6 +9,7 @@
 #include "client/gemmctl/format_text.h"
 #include "client/gemmctl/layer_source.h"
 #include "client/gemmctl/proto_json.h"
+#include "client/gemmctl/quantize_option.h"
 #include "client/gemmctl/register_model.h"
 #include "client/gemmctl/slice_options.h"
 #include "client/gemmctl/table.h"
@@ -53,7 +54,9 @@ std::string InfoText(const v1::LayerInfo& info) {
   Table table({"", ""});
   table.Add({"name", info.name()});
   table.Add({"device", info.device()});
-  table.Add({"format", info.source_format()});
+  table.Add({"format", SourceText(info)});
+  const std::string quantized = QuantizedText(info);
+  if (!quantized.empty()) table.Add({"quantized", quantized});
   table.Add({"E x N x K", absl::StrCat(info.experts(), " x ", info.n(), " x ", info.k())});
   table.Add({"weight", FormatText(info.spec().weight(), "none")});
   table.Add({"scale", absl::StrCat(FormatText(info.spec().scale(), "none"), "; one per ",
@@ -135,7 +138,7 @@ absl::StatusOr<int> RunExplain(const Context& context, const Arguments& argument
   GEMMD_ASSIGN_OR_RETURN(const LayerSource source, FindSource(arguments, session));
   GEMMD_ASSIGN_OR_RETURN(
       const client::Layer layer,
-      session.RegisterCheckpoint(source.path, source.module, source.device, source.name));
+      session.RegisterCheckpoint(source.Checkpoint(), source.device, source.name));
   GEMMD_ASSIGN_OR_RETURN(const v1::ExplainLayerResponse response, session.Explain(layer, m));
   if (context.json) {
     context.PrintJson({{"layer", ToJson(layer.info())}, {"choices", ToJson(response)["choices"]}});
@@ -207,7 +210,15 @@ Command RegisterCommand() {
           "  When the daemon is restarted while it loads, the next one is waited for and loads "
           "everything "
           "anew.\n"
-          "  What is held already ends with the daemon, and so does the command.",
+          "  What is held already ends with the daemon, and so does the command.\n"
+          "\n"
+          "  With --quantize the daemon quantizes unquantized weights and holds only the result, which "
+          "is the same\n"
+          "  for everybody who asks for the same. With --all it concerns every module: --exclude what "
+          "shall not be\n"
+          "  loaded quantized, such as embeddings, lm_head and routers.\n"
+          "\n" +
+          QuantizeHelp(),
       .options = options,
       .examples =
           "  gemmctl register /models/llama model.layers.0.mlp.down_proj\n"
@@ -216,6 +227,8 @@ Command RegisterCommand() {
           "  gemmctl register /models/llama model.layers.0.self_attn.qkv_proj --rows 3/8 "
           "--row-parts 4096,1024x2,1024x2\n"
           "  gemmctl register /models/llama --all --fuse --tp 0/4 --hold\n"
+          "  gemmctl register /models/llama-bf16 model.layers.0.mlp.down_proj --quantize int4,group=128\n"
+          "  gemmctl register /models/llama-bf16 --all --quantize fp8-block --exclude '*embed_tokens,lm_head'\n"
           "  gemmctl register /models/llama --all --modules 'model.layers.0.*' --keep-going -o "
           "json",
       .most_positional = 2,
@@ -238,7 +251,8 @@ Command ExplainCommand() {
               "16 and 32 bits\n"
               "  gets for the multiplication; WHY says why it differs from what the layer asks for. The fields of the "
               "rendered\n"
-              "  configuration follow, once for numbers of tokens that share them.",
+              "  configuration follow, once for numbers of tokens that share them.\n"
+              "  --quantize: 'gemmctl register --help' says what SPEC is.",
           .options = options,
           .examples =
               "  gemmctl explain /models/llama model.layers.0.mlp.down_proj --m 1,64\n"

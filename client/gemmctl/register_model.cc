@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "client/gemmctl/format_text.h"
 #include "client/gemmctl/progress_line.h"
 #include "client/gemmctl/proto_json.h"
+#include "client/gemmctl/quantize_option.h"
 #include "client/gemmctl/slice_options.h"
 #include "client/gemmctl/table.h"
 #include "client/layer_slice.h"
@@ -89,7 +91,7 @@ std::string ModelText(const client::Model& model) {
     const v1::LayerInfo info = layer.info();
     bytes += info.bytes();
     layers.Add({module, absl::StrCat(info.experts(), " x ", info.n(), " x ", info.k()),
-                FormatText(info.spec().weight(), "none"), info.source_format(),
+                FormatText(info.spec().weight(), "none"), SourceText(info),
                 BytesText(info.bytes()), absl::StrCat(info.references())});
   }
   std::string text = absl::StrCat(layers.Text(), "\n", model.layers.size(), " layers, ",
@@ -147,6 +149,8 @@ absl::StatusOr<v1::ModelModules> SelectionOf(const Arguments& arguments, const s
   GEMMD_ASSIGN_OR_RETURN(const v1::LayerSlice slice, SliceOf(arguments));
   if (slice.has_experts()) *selection.mutable_slice()->mutable_experts() = slice.experts();
   if (arguments.Has("tp")) GEMMD_RETURN_IF_ERROR(SetTensor(arguments, *selection.mutable_slice()));
+  GEMMD_ASSIGN_OR_RETURN(const std::optional<v1::QuantizeTo> quantize, QuantizeOf(arguments));
+  if (quantize.has_value()) *selection.mutable_quantize() = *quantize;
   return selection;
 }
 
@@ -182,6 +186,7 @@ absl::StatusOr<v1::RegisterModelRequest> ModelRequest(const Arguments& arguments
   }
   GEMMD_ASSIGN_OR_RETURN(v1::ModelModules selection, SelectionOf(arguments, path));
   v1::RegisterModelRequest request;
+  if (selection.has_quantize()) request.mutable_quantize()->Swap(selection.mutable_quantize());
   request.set_path(selection.path());
   const std::string device = arguments.Text("device");
   if (device != "auto") request.set_device(device);

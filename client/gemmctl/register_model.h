@@ -14,7 +14,7 @@ namespace gemmd::gemmctl {
 // --modules, --exclude, --fuse, --tp: which modules of a checkpoint. `when` comes before what each says.
 std::vector<Option> SelectionOptions(const std::string& when = "");
 
-// What they, and --experts of SliceOptions, say of the checkpoint at `path`.
+// What they, --quantize and --experts of SliceOptions, say of the checkpoint at `path`.
 absl::StatusOr<v1::ModelModules> SelectionOf(const Arguments& arguments, const std::string& path);
 
 // --all, SelectionOptions, --keep-going.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,7 @@
 #include "client/gemmctl/execution_report.h"
 #include "client/gemmctl/expected_product.h"
 #include "client/gemmctl/export_file.h"
+#include "client/gemmctl/format_text.h"
 #include "client/gemmctl/layer_source.h"
 #include "client/gemmctl/matrix_file.h"
 #include "client/gemmctl/numbers.h"
@@ -30,6 +32,8 @@ struct Problem {
   std::vector<double> x;  // as rounded to dtype
   bool batch_invariant = false;
   uint64_t numerics = 0;
+  std::string quantized;  // by the daemon, as text
+  double quantization_error = 0;
 };
 
 struct Outcome {
@@ -179,6 +183,7 @@ void PrintReport(const Context& context, const Problem& problem, const Outcome& 
                        {"dtype", DataTypeName(problem.dtype)},
                        {"memory", outcome.memory},
                        {"report", ReportJson(report)},
+                       {"quantization_error", problem.quantization_error},
                        {"reference", reference.text},
                        {"compared", error.compared},
                        {"relative_frobenius_error", error.relative_frobenius},
@@ -204,6 +209,7 @@ void PrintReport(const Context& context, const Problem& problem, const Outcome& 
   // Those of another request cannot be named.
   if (problem.batch_invariant && !numerics.empty()) table.Add({"numerics", numerics});
   if (!report.reason().empty()) table.Add({"note", report.reason()});
+  if (!problem.quantized.empty()) table.Add({"quantized", problem.quantized});
   table.Add({"in the daemon", absl::StrCat(MicrosecondsText(report.queue_us()), " queued, ",
                                            MicrosecondsText(report.execute_us()), " executing")});
   table.Add({"reference", reference.text});
@@ -247,6 +253,8 @@ absl::StatusOr<int> RunRun(const Context& context, const Arguments& arguments) {
       RegisterWithProgress(context, session, problem.source, problem.source.device));
   problem.n = layer.info().n();
   problem.k = layer.info().k();
+  problem.quantized = QuantizedText(layer.info());
+  problem.quantization_error = layer.info().quantization_error();
   GEMMD_RETURN_IF_ERROR(CheckExpected(input, problem));
   GEMMD_RETURN_IF_ERROR(FillX(arguments, input, &problem));
   GEMMD_ASSIGN_OR_RETURN(const Outcome outcome,
@@ -302,7 +310,11 @@ Command RunCommand() {
               "  largest absolute error and where it is. Where the layer quantizes x, so does the "
               "reference; where\n"
               "  only one of the two did, the bound is 0.1 at least. Exit code 1 when the error is larger, and when\n"
-              "  nothing could be compared because every number of y is NaN or infinite, in the reference too.",
+              "  nothing could be compared because every number of y is NaN or infinite, in the reference too.\n"
+              "\n"
+              "  With --quantize (as 'gemmctl register --help' has it) the reference is the product with "
+              "the quantized\n"
+              "  weights; what quantization cost the weights themselves is told beside it.",
           .options = options,
           .examples =
               "  gemmctl run --checkpoint /models/llama --module model.layers.0.mlp.down_proj "
@@ -310,7 +322,8 @@ Command RunCommand() {
               "  gemmctl run /models/llama model.layers.0.mlp.down_proj --x x.npy --y y.npy "
               "--dtype f16\n"
               "  gemmctl run CASE MODULE --random 4 --expected "
-              "CASE/expected.safetensors:MODULE.weight_f32",
+              "CASE/expected.safetensors:MODULE.weight_f32\n"
+              "  gemmctl run /models/llama-bf16 model.layers.0.mlp.down_proj --random 16 --quantize nvfp4",
           .most_positional = 2,
           .run = RunRun};
 }

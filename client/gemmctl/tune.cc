@@ -285,7 +285,7 @@ Command TuneCommand() {
           "  checkpoint roots; or one MODULE of it), the layers of a manifest, or the layers that "
           "the daemon\n"
           "  holds now (also when nothing is given). Name the modules as the workers register them, with the\n"
-          "  options of 'gemmctl register --all'. For each M the candidates that the model "
+          "  options of 'gemmctl register --all', --quantize too. For each M the candidates that the model "
           "thinks best are\n"
           "  compiled, self-tested and timed in turns, each time with a cold L2; the fastest is "
           "kept, with the\n"

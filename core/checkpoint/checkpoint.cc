@@ -65,10 +65,16 @@ bool IsPlainLinear(const ModuleTensors& tensors) {
   return weight != nullptr && weight->shape.size() == 2;
 }
 
-// `reader` is null when the checkpoint is not quantized.
-absl::StatusOr<StandardTensor> ReadWeights(const CheckpointFiles& files,
-                                           const CheckpointReader* reader, ModuleTensors& tensors,
+// What is read, and how.
+struct Reading {
+  const CheckpointFiles& files;
+  const CheckpointReader* reader = nullptr;  // null: the checkpoint is not quantized
+  LayerQuantizer* quantizer = nullptr;       // null: weights come as they are
+};
+
+absl::StatusOr<StandardTensor> ReadWeights(const Reading& reading, ModuleTensors& tensors,
                                            std::string& format) {
+  const auto& [files, reader, quantizer] = reading;
   if (reader != nullptr) {
     format = reader->quant_method;
     auto tensor = reader->read(files.quantization_config(), tensors);
@@ -86,14 +92,16 @@ absl::StatusOr<StandardTensor> ReadWeights(const CheckpointFiles& files,
 }
 
 // A module with tensors of its own.
-absl::StatusOr<CheckpointLayer> ReadModule(const CheckpointFiles& files,
-                                           const CheckpointReader* reader, ModuleTensors& tensors) {
+absl::StatusOr<CheckpointLayer> ReadModule(const Reading& reading, ModuleTensors& tensors) {
   IgnoreCacheScales(tensors);
   CheckpointLayer layer;
-  GEMMD_ASSIGN_OR_RETURN(layer.tensor, ReadWeights(files, reader, tensors, layer.format));
+  GEMMD_ASSIGN_OR_RETURN(layer.tensor, ReadWeights(reading, tensors, layer.format));
   GEMMD_RETURN_IF_ERROR(tensors.RejectOthers());
   const absl::Status valid = Validate(layer.tensor);
   if (!valid.ok()) return tensors.Bad(valid.message());
+  if (reading.quantizer == nullptr) return layer;
+  GEMMD_RETURN_IF_ERROR(reading.quantizer->Apply(absl::StrCat("module ", tensors.module()),
+                                                 tensors.bytes_total(), layer.tensor));
   return layer;
 }
 
@@ -153,8 +161,7 @@ absl::StatusOr<RowPart> PartOfRequest(const SliceRequest& slice, const std::stri
 }
 
 // Rows of `parts` below each other, each cut as `slice` says.
-absl::StatusOr<CheckpointLayer> ReadRows(const CheckpointFiles& files,
-                                         const CheckpointReader* reader, const std::string& module,
+absl::StatusOr<CheckpointLayer> ReadRows(const Reading& reading, const std::string& module,
                                          std::vector<ModuleTensors>& parts,
                                          const SliceRequest& slice, PartProgress& progress) {
   CheckpointLayer layer;
@@ -162,7 +169,7 @@ absl::StatusOr<CheckpointLayer> ReadRows(const CheckpointFiles& files,
   PartSlices slices = SplitSlice(slice);
   LayerShape first;
   for (size_t i = 0; i < parts.size(); ++i) {
-    GEMMD_ASSIGN_OR_RETURN(CheckpointLayer read, ReadModule(files, reader, parts[i]));
+    GEMMD_ASSIGN_OR_RETURN(CheckpointLayer read, ReadModule(reading, parts[i]));
     progress.Finish(parts[i]);
     if (!layer.format.empty() && layer.format != read.format) {
       return UnsupportedFormat(
@@ -187,9 +194,8 @@ absl::StatusOr<CheckpointLayer> ReadRows(const CheckpointFiles& files,
   return layer;
 }
 
-absl::StatusOr<CheckpointLayer> ReadComposite(const CheckpointFiles& files,
-                                              const CheckpointReader* reader,
-                                              const std::string& module, const PartNames& names,
+absl::StatusOr<CheckpointLayer> ReadComposite(const Reading& reading, const std::string& module,
+                                              const PartNames& names,
                                               const SliceRequest& slice,
                                               const ProgressFunction& progress) {
   PartProgress part_progress(progress);
@@ -200,7 +206,7 @@ absl::StatusOr<CheckpointLayer> ReadComposite(const CheckpointFiles& files,
     experts.emplace_back();
     for (const std::string& part : names[static_cast<size_t>(expert)]) {
       GEMMD_ASSIGN_OR_RETURN(ModuleTensors tensors,
-                             ModuleTensors::Open(files, part, part_progress.ForParts()));
+                             ModuleTensors::Open(reading.files, part, part_progress.ForParts()));
       part_progress.Expect(tensors);
       experts.back().push_back(std::move(tensors));
     }
@@ -209,7 +215,7 @@ absl::StatusOr<CheckpointLayer> ReadComposite(const CheckpointFiles& files,
   std::vector<StandardTensor> tensors;
   for (std::vector<ModuleTensors>& rows : experts) {
     GEMMD_ASSIGN_OR_RETURN(CheckpointLayer read,
-                           ReadRows(files, reader, module, rows, slice, part_progress));
+                           ReadRows(reading, module, rows, slice, part_progress));
     if (!layer.format.empty() && layer.format != read.format) {
       return UnsupportedFormat(absl::StrCat("module ", module, ": its experts are ", layer.format,
                                             " and ", read.format));
@@ -237,11 +243,10 @@ absl::Status CheckExperts(const CheckpointFiles& files, const std::string& modul
 }
 
 // A module with tensors of its own, cut.
-absl::StatusOr<CheckpointLayer> ReadSlice(const CheckpointFiles& files,
-                                          const CheckpointReader* reader, SliceRequest slice,
+absl::StatusOr<CheckpointLayer> ReadSlice(const Reading& reading, SliceRequest slice,
                                           ModuleTensors& tensors) {
-  GEMMD_ASSIGN_OR_RETURN(CheckpointLayer layer, ReadModule(files, reader, tensors));
-  GEMMD_RETURN_IF_ERROR(CheckExperts(files, tensors.module(), layer.tensor.shape.experts));
+  GEMMD_ASSIGN_OR_RETURN(CheckpointLayer layer, ReadModule(reading, tensors));
+  GEMMD_RETURN_IF_ERROR(CheckExperts(reading.files, tensors.module(), layer.tensor.shape.experts));
   const bool by_rank = slice.rows.size > 1;
   if (by_rank && slice.row_parts.empty() && !layer.tensor.gate_up_interleaved) {
     GEMMD_ASSIGN_OR_RETURN(slice.row_parts, FusedRowParts(tensors.module(), layer.tensor.shape.n));
@@ -279,6 +284,18 @@ std::vector<std::string> ListLinears(const CheckpointFiles& files) {
   return std::vector<std::string>(linears.begin(), linears.end());
 }
 
+absl::StatusOr<CheckpointLayer> Read(const Reading& reading, const std::string& module,
+                                     const ProgressFunction& progress, const SliceRequest& slice) {
+  const CheckpointFiles& files = reading.files;
+  auto tensors = ModuleTensors::Open(files, module, progress);
+  if (tensors.ok()) return ReadSlice(reading, slice, *tensors);
+  if (ReasonOf(tensors.status()) != "MODULE_NOT_FOUND") return tensors.status();
+  GEMMD_ASSIGN_OR_RETURN(const std::optional<PartNames> parts, FindParts(files.index(), module));
+  if (!parts) return tensors.status();
+  GEMMD_RETURN_IF_ERROR(CheckExperts(files, module, static_cast<int64_t>(parts->size())));
+  return ReadComposite(reading, module, *parts, slice, progress);
+}
+
 }  // namespace
 
 Checkpoint::Checkpoint(std::unique_ptr<const CheckpointFiles> files) : files_(std::move(files)) {}
@@ -294,15 +311,15 @@ absl::StatusOr<std::shared_ptr<const Checkpoint>> Checkpoint::Open(
 
 absl::StatusOr<CheckpointLayer> Checkpoint::ReadLayer(const std::string& module,
                                                       const ProgressFunction& progress,
-                                                      const SliceRequest& slice) const {
+                                                      const SliceRequest& slice,
+                                                      const QuantizeOnRead* quantize) const {
   GEMMD_ASSIGN_OR_RETURN(const CheckpointReader* const reader, ReaderOf(*files_));
-  auto tensors = ModuleTensors::Open(*files_, module, progress);
-  if (tensors.ok()) return ReadSlice(*files_, reader, slice, *tensors);
-  if (ReasonOf(tensors.status()) != "MODULE_NOT_FOUND") return tensors.status();
-  GEMMD_ASSIGN_OR_RETURN(const std::optional<PartNames> parts, FindParts(files_->index(), module));
-  if (!parts) return tensors.status();
-  GEMMD_RETURN_IF_ERROR(CheckExperts(*files_, module, static_cast<int64_t>(parts->size())));
-  return ReadComposite(*files_, reader, module, *parts, slice, progress);
+  if (quantize == nullptr) return Read({*files_, reader}, module, progress, slice);
+  LayerQuantizer quantizer(*quantize, BytesOf(module, slice));
+  GEMMD_ASSIGN_OR_RETURN(CheckpointLayer layer,
+                         Read({*files_, reader, &quantizer}, module, progress, slice));
+  layer.quantized = quantizer.result();
+  return layer;
 }
 
 uint64_t Checkpoint::BytesOf(const std::string& module, const SliceRequest& slice) const {
@@ -341,9 +358,9 @@ absl::StatusOr<CheckpointLayer> ReadLayer(const std::filesystem::path& directory
                                           const std::string& module,
                                           const ProgressFunction& progress,
                                           const std::vector<std::filesystem::path>& roots,
-                                          const SliceRequest& slice) {
+                                          const SliceRequest& slice, const QuantizeOnRead* quantize) {
   GEMMD_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(directory, roots));
-  return checkpoint->ReadLayer(module, progress, slice);
+  return checkpoint->ReadLayer(module, progress, slice, quantize);
 }
 
 absl::StatusOr<std::vector<std::string>> ListModules(

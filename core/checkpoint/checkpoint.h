@@ -6,7 +6,8 @@
 //         message names file, module, tensor, expected and got); Unimplemented UNSUPPORTED_FORMAT;
 //         of a slice InvalidArgument SHAPE_MISMATCH, SLICE_CUTS_GROUP (rank_slice.h), MISSING_FIELD
 //         for a fused module whose row_parts nothing tells.
-//         BAD_CHECKPOINT too: a shard changed since its header was read.
+//         BAD_CHECKPOINT too: a shard changed since its header was read. With a target of quantization as
+//         QuantizeLayer (core/quant/quantize_layer.h), naming the module.
 // Threads A Checkpoint is thread-safe; the functions are pure functions of the files.
 // Source  One reader per exporter: core/checkpoint/README.md.
 #ifndef GEMMD_CORE_CHECKPOINT_CHECKPOINT_H_
@@ -16,10 +17,12 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/checkpoint/layer_quantizer.h"
 #include "core/quant/rank_slice.h"
 
 namespace gemmd {
@@ -29,6 +32,7 @@ class CheckpointFiles;
 struct CheckpointLayer {
   StandardTensor tensor;
   std::string format;  // quant_method of the reader ("gptq", "modelopt", ...) or "unquantized"
+  std::optional<QuantizedHere> quantized = std::nullopt;  // from unquantized weights, as it was read
 };
 
 // Called with (bytes done, bytes total); returns false to cancel (Cancelled).
@@ -56,10 +60,12 @@ class Checkpoint {
 
   // Reads `module`, put together from its parts where it has no tensors itself (composite.h); an
   // unquantized linear comes as its 16- or 32-bit weights. Of experts that are stored one by one only
-  // those of the slice are read.
+  // those of the slice are read. With `quantize` every module that is read must be unquantized, and is quantized
+  // (layer_quantizer.h says when).
   absl::StatusOr<CheckpointLayer> ReadLayer(const std::string& module,
                                             const ProgressFunction& progress = nullptr,
-                                            const SliceRequest& slice = {}) const;
+                                            const SliceRequest& slice = {},
+                                            const QuantizeOnRead* quantize = nullptr) const;
 
   // Of the tensors that ReadLayer would read; 0 where it would not find them.
   uint64_t BytesOf(const std::string& module, const SliceRequest& slice = {}) const;
@@ -77,7 +83,8 @@ absl::StatusOr<CheckpointLayer> ReadLayer(const std::filesystem::path& directory
                                           const std::string& module,
                                           const ProgressFunction& progress = nullptr,
                                           const std::vector<std::filesystem::path>& roots = {},
-                                          const SliceRequest& slice = {});
+                                          const SliceRequest& slice = {},
+                                          const QuantizeOnRead* quantize = nullptr);
 absl::StatusOr<std::vector<std::string>> ListModules(
     const std::filesystem::path& directory, const std::vector<std::filesystem::path>& roots = {});
 

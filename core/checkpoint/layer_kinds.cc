@@ -110,10 +110,11 @@ absl::Status Naming(const std::string& module, const absl::Status& status) {
 
 absl::StatusOr<LayerKind> ReadKind(const Checkpoint& checkpoint, const PlannedModule& module,
                                    const std::optional<Range>& experts,
-                                   const ProgressFunction& go_on) {
+                                   const ProgressFunction& go_on, const QuantizeOnRead* quantize) {
   SliceRequest slice = module.slice;
   if (experts) slice.experts = {.range = {experts->begin, experts->begin + 1}};
-  const absl::StatusOr<CheckpointLayer> layer = checkpoint.ReadLayer(module.module, go_on, slice);
+  const absl::StatusOr<CheckpointLayer> layer =
+      checkpoint.ReadLayer(module.module, go_on, slice, quantize);
   if (!layer.ok()) return Naming(module.module, layer.status());
   LayerKind kind{0, layer->tensor.spec, layer->tensor.shape, TraitsOf(layer->tensor)};
   if (experts) kind.shape.experts = experts->end - experts->begin;
@@ -124,8 +125,11 @@ absl::StatusOr<LayerKind> ReadKind(const Checkpoint& checkpoint, const PlannedMo
 
 absl::StatusOr<std::vector<LayerKind>> LayerKindsOf(const Checkpoint& checkpoint,
                                                     const std::vector<PlannedModule>& modules,
-                                                    const std::function<bool()>& cancelled) {
+                                                    const std::function<bool()>& cancelled,
+                                                    const QuantizeTarget* quantize) {
   const ProgressFunction go_on = [&cancelled](uint64_t, uint64_t) { return !cancelled(); };
+  std::optional<QuantizeOnRead> quantized;
+  if (quantize != nullptr) quantized.emplace(QuantizeOnRead{*quantize, nullptr, go_on});
   std::vector<LayerKind> kinds;
   std::map<std::string, size_t> seen;
   for (const PlannedModule& module : modules) {
@@ -135,7 +139,8 @@ absl::StatusOr<std::vector<LayerKind>> LayerKindsOf(const Checkpoint& checkpoint
     const auto [place, is_new] = seen.emplace(outline->kind, kinds.size());
     if (is_new) {
       GEMMD_ASSIGN_OR_RETURN(LayerKind kind,
-                             ReadKind(checkpoint, module, outline->experts, go_on));
+                             ReadKind(checkpoint, module, outline->experts, go_on,
+                                      quantized.has_value() ? &*quantized : nullptr));
       kinds.push_back(kind);
     }
     ++kinds[place->second].modules;

@@ -30,10 +30,12 @@ struct LayerKind {
   LayerTraits traits;
 };
 
-// In the order of their first modules. `cancelled` is asked while bytes are read.
+// In the order of their first modules. `cancelled` is asked while bytes are read. With `quantize` they are those of
+// layers that are quantized to it.
 absl::StatusOr<std::vector<LayerKind>> LayerKindsOf(const Checkpoint& checkpoint,
                                                     const std::vector<PlannedModule>& modules,
-                                                    const std::function<bool()>& cancelled);
+                                                    const std::function<bool()>& cancelled,
+                                                    const QuantizeTarget* quantize = nullptr);
 
 }  // namespace gemmd
 

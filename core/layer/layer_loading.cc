@@ -135,11 +135,17 @@ void LayerRegistry::RunLoad(const std::shared_ptr<Load>& load) {
   if (options_.loaded) options_.loaded(format, status, absl::Now() - start);
 }
 
+absl::StatusOr<CheckpointLayer> LayerRegistry::Read(const std::shared_ptr<Load>& load) {
+  const auto reporting = [this, &load](LayerState state) {
+    return [this, &load, state](uint64_t done, uint64_t total) {
+      return Report(load, {state, done, total});
+    };
+  };
+  return load->origin.read({reporting(LayerState::kLoading), reporting(LayerState::kQuantizing)});
+}
+
 absl::Status LayerRegistry::ReadAndPlace(const std::shared_ptr<Load>& load, std::string& format) {
-  GEMMD_ASSIGN_OR_RETURN(CheckpointLayer source,
-                         load->origin.read([this, &load](uint64_t done, uint64_t total) {
-                           return Report(load, {LayerState::kLoading, done, total});
-                         }));
+  GEMMD_ASSIGN_OR_RETURN(CheckpointLayer source, Read(load));
   format = source.format;
   GEMMD_RETURN_IF_ERROR(Validate(source.tensor));
   LayerContent read = ContentOf(source.tensor);
@@ -201,6 +207,7 @@ absl::Status LayerRegistry::LoadOnDevice(const std::shared_ptr<Load>& load,
   layer->has_input_scale = source.tensor.has_input_scale;
   layer->traits = TraitsOf(source.tensor);
   layer->not_finite_weights = read.not_finite_weights;
+  layer->quantized = source.quantized;
   layer->encoding = source.tensor.encoding;
   GEMMD_ASSIGN_OR_RETURN(std::shared_ptr<DeviceLayer> loaded,
                          load->origin.device->LoadLayer(std::move(source.tensor)));

@@ -129,6 +129,7 @@ LayerInfo LayerRegistry::InfoFor(const Layer& layer, uint64_t session_id) const 
   info.has_input_scale = layer.has_input_scale;
   info.traits = layer.traits;
   info.not_finite_weights = layer.not_finite_weights;
+  info.quantized = layer.quantized;
   info.encoding = layer.encoding;
   info.specialised = layer.loaded->specialised();
   info.numerics = layer.loaded->numerics();

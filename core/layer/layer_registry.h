@@ -37,6 +37,12 @@ struct LayerRegistration {
   std::function<void(absl::StatusOr<LayerInfo>)> done;  // exactly once
 };
 
+// What reading it tells, in turns where it is made of parts.
+struct ReadProgress {
+  ProgressFunction reading;
+  ProgressFunction quantizing;  // of weights that are quantized here
+};
+
 // Where its tensors come from and go to.
 struct LayerOrigin {
   Device* device = nullptr;
@@ -47,7 +53,7 @@ struct LayerOrigin {
   uint64_t bytes = 0;  // of host memory that loading takes, as far as known before
   // Finds out `bytes` where files must be looked at for that. May be null.
   std::function<uint64_t()> measure;
-  std::function<absl::StatusOr<CheckpointLayer>(const ProgressFunction&)> read;
+  std::function<absl::StatusOr<CheckpointLayer>(const ReadProgress&)> read;
 };
 
 class LayerRegistry {
@@ -113,6 +119,7 @@ class LayerRegistry {
   Step WaitForStep(std::shared_ptr<Load>& load);
   void MeasureLoad(const std::shared_ptr<Load>& load);
   void RunLoad(const std::shared_ptr<Load>& load);
+  absl::StatusOr<CheckpointLayer> Read(const std::shared_ptr<Load>& load);
   absl::Status ReadAndPlace(const std::shared_ptr<Load>& load, std::string& format);
   bool ClaimContent(const std::shared_ptr<Load>& load, const std::string& content);
   absl::Status LoadOnDevice(const std::shared_ptr<Load>& load, CheckpointLayer source,

@@ -1,10 +1,12 @@
 // What    What the registry keeps of a layer and of a load. Private to core/layer.
 //
 //   LOADING ──▶ PACKING ──▶ READY ──▶ RELEASED
-//      │           │
-//      └───────────┴──▶ FAILED
+//    ▲│ │           │
+//    │▼ ├───────────┴──▶ FAILED
+//   QUANTIZING
 //
 //   LOADING  the source is read and its digest taken
+//   QUANTIZING  weights that were read are quantized; then the next part is read, if there is one
 //   PACKING  the device loads the tensors
 //   READY    at least one session holds it
 //   RELEASED the last session gave it up: no new use; its memory goes with the last request in
@@ -31,6 +33,7 @@ struct LayerRegistry::Layer {
   bool has_input_scale = false;
   LayerTraits traits;
   int64_t not_finite_weights = 0;
+  std::optional<QuantizedHere> quantized;
   ActivationEncoding encoding;
   std::shared_ptr<DeviceLayer> loaded;
   std::set<uint64_t> sessions;

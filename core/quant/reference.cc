@@ -299,6 +299,22 @@ void DequantizeRowFloat32(const StandardTensor& tensor, int64_t expert, int64_t 
   Dequantize(tensor, expert, row, /*round_factor=*/true, out);
 }
 
+void UnquantizedRow(const StandardTensor& tensor, int64_t expert, int64_t row, absl::Span<float> out) {
+  const NumberFormat& format = tensor.spec.weight;
+  const std::byte* codes = tensor.codes.data() + (expert * tensor.shape.n + row) *
+                                                     tensor.spec.RowWords(tensor.shape.k) * 4;
+  if (format == kFloat32) {
+    std::memcpy(out.data(), codes, out.size() * sizeof(float));
+    return;
+  }
+  const float* const table = Table16(format).data();
+  for (size_t k = 0; k < out.size(); ++k) {
+    uint16_t code;
+    std::memcpy(&code, codes + k * sizeof(code), sizeof(code));
+    out[k] = table[code];
+  }
+}
+
 double Bias(const StandardTensor& tensor, int64_t expert, int64_t row) {
   if (!tensor.spec.bias.present()) return 0;
   return LoadNumber(tensor.spec.bias, tensor.bias, expert * tensor.shape.n + row);

@@ -29,6 +29,9 @@ void DequantizeRow(const StandardTensor& tensor, int64_t expert, int64_t row,
 void DequantizeRowFloat32(const StandardTensor& tensor, int64_t expert, int64_t row,
                           absl::Span<float> out);
 
+// The same where weights have 16 or 32 bits and no scale: exact.
+void UnquantizedRow(const StandardTensor& tensor, int64_t expert, int64_t row, absl::Span<float> out);
+
 // bias[expert, row], 0 without bias.
 double Bias(const StandardTensor& tensor, int64_t expert, int64_t row);
 

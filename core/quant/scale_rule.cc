@@ -12,6 +12,13 @@ float AbsMax(const ValueRange& range) {
   return std::isnan(range.high) ? range.high : std::max(-range.low, range.high);
 }
 
+double LargestFloat(const NumberFormat& format) {
+  constexpr double kBeyondEverything = 1e300;
+  const uint32_t code = EncodeNumber(format, kBeyondEverything);
+  const double value = DecodeNumber(format, code);
+  return std::isfinite(value) ? value : DecodeNumber(format, code - 1);  // 16 and 32 bits
+}
+
 // Whether the code is finite and not 0.
 bool IsUsable(const NumberFormat& format, uint32_t code) {
   const double value = DecodeNumber(format, code);
@@ -37,10 +44,14 @@ ValueRange RangeOf(absl::Span<const float> values) {
 
 double LargestValue(const NumberFormat& format) {
   if (format.kind == NumberKind::kInteger) return std::max(1, (1 << (format.bits - 1)) - 1);
-  constexpr double kBeyondEverything = 1e300;
-  const uint32_t code = EncodeNumber(format, kBeyondEverything);
-  const double value = DecodeNumber(format, code);
-  return std::isfinite(value) ? value : DecodeNumber(format, code - 1);  // 16 and 32 bits
+  // Asked for every block: a thread computes it when it changes formats.
+  thread_local NumberFormat cached_format;
+  thread_local double cached = 0;
+  if (!(cached_format == format)) {
+    cached_format = format;
+    cached = LargestFloat(format);
+  }
+  return cached;
 }
 
 float IdealScale(const ValueRange& range, const NumberFormat& element, ScaleRule rule,

@@ -149,5 +149,36 @@ TEST(ConvertLayersTest, InfosShowWhatHappensToX) {
   EXPECT_EQ(wire.encoding().scale(), v1::ACTIVATION_SCALE_KIND_DYNAMIC_TOKEN);
 }
 
+TEST(ConvertLayersTest, TargetsOfQuantizationArriveAndBadOnesNameTheField) {
+  v1::CheckpointSource source = Source();
+  EXPECT_FALSE(FromProto(source)->quantize.has_value());
+  v1::QuantizeTo& to = *source.mutable_quantize();
+  EXPECT_THAT(std::string(FromProto(source).status().message()), HasSubstr("checkpoint.quantize.spec"));
+  *to.mutable_spec() = ToProto(QuantSpec{.weight = IntegerFormat(4), .scale = kFloat16, .scale_block_k = 32});
+  to.set_rule(v1::SCALE_RULE_OCP);
+  const auto converted = FromProto(source);
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  EXPECT_EQ(converted->quantize->rule, ScaleRule::kOcp);
+  EXPECT_EQ(converted->quantize->spec.scale_block_k, 32);
+  EXPECT_FALSE(converted->quantize->encoding.present());
+  to.mutable_spec()->clear_weight();
+  const absl::Status no_weight = FromProto(source).status();
+  EXPECT_EQ(ReasonOf(no_weight), "MISSING_FIELD");
+  EXPECT_THAT(std::string(no_weight.message()), HasSubstr("checkpoint.quantize: spec.weight"));
+  to.set_rule(static_cast<v1::ScaleRule>(77));
+  *to.mutable_spec()->mutable_weight() = ToProto(kFloat8E4M3);
+  EXPECT_EQ(ReasonOf(FromProto(source).status()), "UNKNOWN_ENUM");
+}
+
+TEST(ConvertLayersTest, InfoSaysWhatTheDaemonQuantized) {
+  LayerInfo info;
+  EXPECT_EQ(ToProto(info).quantized(), v1::SCALE_RULE_UNSPECIFIED);
+  info.quantized = QuantizedHere{ScaleRule::kNearestPower, {4, 16}};
+  EXPECT_EQ(ToProto(info).quantized(), v1::SCALE_RULE_NEAREST_POWER);
+  EXPECT_EQ(ToProto(info).quantization_error(), 0.5);
+  EXPECT_EQ(ToProto(LayerProgress{LayerState::kQuantizing, 1, 2}).stage(),
+            v1::RegisterLayerProgress::STAGE_QUANTIZING);
+}
+
 }  // namespace
 }  // namespace gemmd

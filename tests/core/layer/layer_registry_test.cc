@@ -55,10 +55,10 @@ class LayerRegistryTest : public ::testing::Test {
     origin.device = &device;
     origin.identity = identity;
     origin.read = [this,
-                   seed](const ProgressFunction& progress) -> absl::StatusOr<CheckpointLayer> {
+                   seed](const ReadProgress& progress) -> absl::StatusOr<CheckpointLayer> {
       ++reads;
       if (on_read) on_read();
-      if (progress && !progress(1, 2)) {
+      if (!progress.reading(1, 2)) {
         return Error(absl::StatusCode::kCancelled, "CANCELLED", "cancelled");
       }
       return CheckpointLayer{testing::RandomTensor(testing::Int4Spec(), {1, 4, 32}, seed), "fake"};
@@ -290,7 +290,7 @@ TEST_F(LayerRegistryTest, AFailureReachesEveryWaiterAndIsNotRemembered) {
 
 TEST_F(LayerRegistryTest, AnInvalidTensorOrAThrowIsAnErrorOfTheRegistration) {
   LayerOrigin bad = Origin(5);
-  bad.read = [](const ProgressFunction&) {
+  bad.read = [](const ReadProgress&) {
     CheckpointLayer layer{testing::RandomTensor(testing::Int4Spec(), {1, 4, 32}, 5), "fake"};
     layer.tensor.codes.pop_back();
     return absl::StatusOr<CheckpointLayer>(std::move(layer));
@@ -367,7 +367,7 @@ TEST(LayerRegistryMemoryTest, WithoutLoadsNoBuffersAreKept) {
   idle.AddSession(1);
   LayerOrigin origin;
   origin.device = &device;
-  origin.read = [](const ProgressFunction&) {
+  origin.read = [](const ReadProgress&) {
     return absl::StatusOr<CheckpointLayer>(
         CheckpointLayer{testing::RandomTensor(testing::Int4Spec(), {1, 4, 32}, 1), "fake"});
   };

@@ -2,11 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
 #include "core/exec/cpu_device.h"
 #include "core/model_registration.h"
+#include "core/prewarm.h"
+#include "kernels/base/status.h"
 #include "tests/core/checkpoint/test_checkpoint.h"
 #include "tests/core/node/node_fixture.h"
 
@@ -260,6 +263,54 @@ TEST_F(NodeModelTest, RefusesWhatItCannotPlan) {
   ASSERT_TRUE(node->Drain(absl::Now() + absl::Seconds(5)).ok());
   EXPECT_EQ(ReasonOf(Register(OfCase(kLlama)).status()), "DRAINING");
   EXPECT_TRUE(reports.empty());
+}
+
+// Prewarming asks for the kernels of the layers that registering gives.
+TEST_F(NodeModelTest, QuantizesAModelToWhatAPrewarmOfItExpects) {
+  RawTensors tensors;
+  for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"}) {
+    RawTensor& tensor = tensors[std::string("model.layers.0.self_attn.") + name + ".weight"];
+    tensor = {"F16", {32, 32}, {}};
+    for (size_t i = 0; i < 32 * 32; ++i) {  // 1 to 1.99, differently for every module
+      tensor.bytes.append({static_cast<char>(37 * (i + tensors.size())), static_cast<char>(0x3c + i % 4)});
+    }
+  }
+  WriteFile(directory.path() / "config.json", "{}");
+  WriteTensors(directory.path() / "model.safetensors", tensors);
+  ModelRequest request = Of(directory.path());
+  request.selection.fuse = true;
+  PrewarmJob prewarm;
+  prewarm.architectures = {"sm_90a"};
+  prewarm.models = {{request.path, request.selection}};
+  for (const QuantSpec& spec : {QuantSpec{.weight = IntegerFormat(4), .scale = kFloat16, .scale_block_k = 16},
+                                QuantSpec{.weight = kFloat8E4M3, .scale = kFloat32, .scale_block_n = 0}}) {
+    request.quantize = prewarm.models[0].quantize = QuantizeTarget{.spec = spec};
+    const auto result = Register(request);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->registered, 2);
+    uint64_t quantized = 0;
+    for (const ModelProgress& report : reports) {
+      if (report.state != LayerState::kQuantizing) continue;
+      EXPECT_LE(report.module_bytes_done, report.module_bytes_total);
+      quantized += report.module_bytes_done == report.module_bytes_total ? report.module_bytes_total : 0;
+    }
+    EXPECT_GE(quantized, 4 * 32 * 32 * 2u) << "each layer was told to be done";
+    const auto plan = ResolvePrewarm(prewarm, *node, {directory.path()}, [] { return false; });
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    for (const LayerInfo& layer : node->ListLayers(*session)) {
+      EXPECT_TRUE(layer.quantized.has_value());
+      EXPECT_NE(std::find(plan->layers.begin(), plan->layers.end(),
+                          PrewarmLayer{layer.spec, layer.shape, layer.traits}),
+                plan->layers.end())
+          << layer.name;
+      EXPECT_TRUE(node->ReleaseLayer(*session, layer.layer_id).ok());
+    }
+  }
+  request.quantize->spec.has_group_index = true;
+  EXPECT_EQ(ReasonOf(Register(request).status()), "UNSUPPORTED_SPEC");
+  prewarm.models[0].quantize = request.quantize;
+  EXPECT_EQ(ReasonOf(ResolvePrewarm(prewarm, *node, {directory.path()}, [] { return false; }).status()),
+            "UNSUPPORTED_SPEC");
 }
 
 }  // namespace

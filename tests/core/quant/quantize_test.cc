@@ -140,6 +140,34 @@ TEST(QuantizeTest, NeverOverflowsAtTheEdgesOfFloat32) {
   }
 }
 
+// Scales that are rounded up, scales of scales and zero points, where the next larger number is infinite.
+TEST(QuantizeTest, NeverOverflowsWithSecondaryScalesAndZeroPoints) {
+  const LayerShape shape{1, 2, 32};
+  for (const auto& [low, high] : std::vector<std::pair<float, float>>{
+           {-3.4028235e38f, 3.4028235e38f}, {-3.3e38f, 1}, {0, 3.4028235e38f}, {-1e-45f, 3.3e38f}}) {
+    std::vector<float> weights(64, low);
+    for (size_t i = 0; i < weights.size(); i += 3) weights[i] = high;
+    for (const NumberFormat& weight : WeightFormats()) {
+      for (const NumberFormat& scale : {kFloat32, kFloat16, kBFloat16, kFloat8E4M3, kFloat8E5M2, kFloat8E8M0}) {
+        for (const auto secondary : {SecondaryScaleKind::kNone, SecondaryScaleKind::kTensor}) {
+          for (const auto zero : {ZeroPointKind::kNone, ZeroPointKind::kInteger, ZeroPointKind::kFloat}) {
+            if (zero != ZeroPointKind::kNone && weight.kind != NumberKind::kInteger) continue;
+            const QuantSpec spec{
+                .weight = weight, .scale = scale, .scale_block_k = 32, .zero_point = zero, .secondary_scale = secondary};
+            const auto tensor = Quantize(weights, shape, spec);
+            ASSERT_TRUE(tensor.ok()) << tensor.status();
+            for (const float value : Dequantize(*tensor)) {
+              ASSERT_TRUE(std::isfinite(value))
+                  << low << " to " << high << " as " << int{weight.bits} << "/" << int{weight.exponent_bits}
+                  << " bits, scale " << int{scale.bits} << "/" << int{scale.exponent_bits};
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(QuantizeTest, RoundsPowersOfTwoUpSoThatNothingSaturates) {
   const LayerShape shape{1, 1, 32};
   std::vector<float> weights(32, 0.25f);

@@ -34,7 +34,7 @@ Core CoreEnum(Wire from) {
 
 Option QuantizeOption(const std::string& when) {
   return {"quantize", 0, "SPEC", "",
-          when + "quantize unquantized weights, as in int4,group=128 or nvfp4; see above"};
+          when + "quantize unquantized weights, as in int4,group=128 or nvfp4 ('gemmctl register --help')"};
 }
 
 std::string QuantizeHelp() {

@@ -34,6 +34,7 @@ struct Gemm {
   bool batch_invariant = false;
   // With batch_invariant: which kernel's numbers (GemmOptions.numerics); 0 = the generic kernel's.
   uint64_t numerics = 0;
+  uint32_t hadamard_block = 0;  // columns of x that are transformed together; 0 = no transform
 };
 
 struct Moe {

@@ -16,6 +16,11 @@ bool NeverRan(const absl::Status& failure) {
          ReasonOf(failure) == "UNKNOWN_SESSION";
 }
 
+// Refused before anything ran, and it will be served soon.
+bool WaitsForKernel(const absl::Status& failure) {
+  return failure.code() == absl::StatusCode::kUnavailable && ReasonOf(failure) == "KERNEL_COMPILING";
+}
+
 bool MayPass(const absl::Status& failure) {
   return failure.code() == absl::StatusCode::kUnavailable ||
          failure.code() == absl::StatusCode::kDeadlineExceeded ||
@@ -186,7 +191,8 @@ absl::Status SessionState::Run(absl::Time deadline, bool idempotent, Attempt att
       repeated_unknown = true;
       continue;
     }
-    if (!idempotent || !backoff.Wait(status, deadline)) return link->channel().Explain(status);
+    const bool may_repeat = idempotent || WaitsForKernel(status);
+    if (!may_repeat || !backoff.Wait(status, deadline)) return link->channel().Explain(status);
   }
 }
 

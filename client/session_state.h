@@ -113,7 +113,7 @@ class SessionState {
   void Note(Link& link, const absl::Status& failure);
 
   // Runs `attempt` on the live link. It is repeated when the session was unknown (it did not run
-  // then), and with `idempotent` on Unavailable, with pauses.
+  // then), and with pauses on Unavailable KERNEL_COMPILING (nor did it) and, with `idempotent`, on every Unavailable.
   using Attempt = absl::FunctionRef<absl::Status(Link& link)>;
   absl::Status Run(absl::Time deadline, bool idempotent, Attempt attempt);
 

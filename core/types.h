@@ -107,6 +107,7 @@ struct GemmRequest {
   TensorRef y;
   bool batch_invariant = false;
   uint64_t numerics = 0;  // with batch_invariant: KernelNumerics::id wanted; 0 = the layer's first
+  int64_t hadamard_block = 0;  // columns; 0 = x is not transformed
 };
 
 struct MoeRequest {

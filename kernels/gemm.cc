@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/base/status.h"
+#include "kernels/hadamard_kernels.h"
 #include "kernels/jit/kernel_cache.h"
 #include "kernels/layer_programs.h"
 #include "kernels/layer_tuner.h"
@@ -28,6 +29,7 @@ class GpuKernels::Impl {
         kernels_(driver, cache_,
                  options.make_tester == nullptr ? nullptr : options.make_tester(driver),
                  options.observer),
+        hadamard_(cache_, &kernels_, architecture_),
         specialiser_(driver, &kernels_,
                      {.context = options.context,
                       .cache = cache_,
@@ -85,6 +87,10 @@ class GpuKernels::Impl {
     GEMMD_ASSIGN_OR_RETURN(const jit::SharedKernel compiled,
                            cache_->GetOrCompile(source, deadline));
     return kernels_.Load(*compiled);
+  }
+
+  absl::StatusOr<const QuantizeKernel*> FindHadamardKernel(const QuantizeKernel& plain, int64_t block) {
+    return hadamard_.Find(plain, block);
   }
 
   absl::Status Tune(const std::vector<TuneLayer>& layers, const TuneSettings& settings,
@@ -212,6 +218,7 @@ class GpuKernels::Impl {
   const bool serves_meanwhile_;
   const std::shared_ptr<jit::KernelCache> cache_;
   LoadedKernels kernels_;
+  HadamardKernels hadamard_;
   Specialiser specialiser_;
 };
 
@@ -255,6 +262,11 @@ absl::StatusOr<MoeKernels> GpuKernels::LoadMoeKernels(absl::Time deadline) {
     GEMMD_ASSIGN_OR_RETURN(kernels.*kMembers[i], impl_->Load(sources[i], deadline));
   }
   return kernels;
+}
+
+absl::StatusOr<const QuantizeKernel*> GpuKernels::FindHadamardKernel(const QuantizeKernel& plain,
+                                                                     int64_t block) {
+  return impl_->FindHadamardKernel(plain, block);
 }
 
 absl::Status GpuKernels::Tune(const std::vector<TuneLayer>& layers, const TuneSettings& settings,

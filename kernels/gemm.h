@@ -89,6 +89,9 @@ class GpuKernels {
                                                           const LayerTraits& traits = {});
   // What packs the codes of layers whose plans have packed kernels (LaunchPack).
   absl::StatusOr<CUkernel> LoadPackKernel(absl::Time deadline);
+  // What transforms x by Hadamard blocks in the launch of `plain` (HadamardKernels::Find); valid while the object
+  // lives. Unavailable KERNEL_COMPILING: it is asked for now. The GPU's context is current.
+  absl::StatusOr<const QuantizeKernel*> FindHadamardKernel(const QuantizeKernel& plain, int64_t block);
   // The kernels around the GEMMs of a mixture-of-experts request.
   absl::StatusOr<MoeKernels> LoadMoeKernels(absl::Time deadline);
 

@@ -269,6 +269,20 @@ absl::StatusOr<LayerPrograms> ProgramsOf(const QuantSpec& spec, const LayerShape
   return programs;
 }
 
+absl::StatusOr<QuantizeProgram> HadamardProgram(const QuantizeKernel& plain, int64_t block,
+                                                const std::string& architecture) {
+  QuantizeProblem problem;
+  problem.x_type = plain.x_type;
+  problem.code_type = plain.code_type;
+  problem.mode = plain.mode;
+  problem.k = plain.k;
+  problem.group = plain.group;
+  problem.input_scale = plain.multiplies;
+  problem.hadamard_block = static_cast<int>(block);
+  GEMMD_ASSIGN_OR_RETURN(const QuantizeChoice choice, ChooseQuantize(problem));
+  return ProgramOf(problem, choice, architecture);
+}
+
 absl::StatusOr<std::vector<jit::KernelSource>> LayerSources(const QuantSpec& spec,
                                                             const LayerShape& shape,
                                                             const std::string& architecture,

@@ -70,6 +70,11 @@ absl::StatusOr<LayerPrograms> GenericProgramsOf(const QuantSpec& spec, const Lay
                                                 const std::string& why_not_packed,
                                                 const LayerTraits& traits = {});
 
+// What transforms x by Hadamard blocks of `block` columns in the launch of `plain`, a kernel that quantizes or
+// multiplies x, or one without both (mode kNone).
+absl::StatusOr<QuantizeProgram> HadamardProgram(const QuantizeKernel& plain, int64_t block,
+                                                const std::string& architecture);
+
 GemmProgram Sm90Program(const Sm90Choice& choice, const std::string& architecture);
 
 // What is compiled for a layer that gets requests of these numbers of rows; no range: of any number.

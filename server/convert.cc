@@ -17,9 +17,6 @@ absl::Status CheckOptions(const v1::GemmOptions& options) {
   if (options.fp16_accumulation()) {
     return UnsupportedOption("options.fp16_accumulation: no kernel accumulates in float16 yet");
   }
-  if (options.hadamard_block() != 0) {
-    return UnsupportedOption("options.hadamard_block: no kernel transforms its input yet");
-  }
   if (options.numerics() != 0 && !options.batch_invariant()) {
     return MissingField("options.batch_invariant (options.numerics is given)");
   }
@@ -148,6 +145,7 @@ v1::ExecutionReport ReportOf(const std::string& device, const CallReport& report
   to.set_execute_us(absl::ToDoubleMicroseconds(timing.executed));
   to.set_numerics(report.numerics);
   to.set_armed_numerics(report.armed_numerics);
+  to.set_hadamard_block(static_cast<uint32_t>(report.hadamard_block));
   return to;
 }
 
@@ -207,6 +205,7 @@ absl::StatusOr<GemmRequest> FromProto(const v1::GemmRequest& from) {
   GEMMD_RETURN_IF_ERROR(RequiredTensor(from.has_y(), from.y(), "y", to.y));
   to.batch_invariant = from.options().batch_invariant();
   to.numerics = from.options().numerics();
+  to.hadamard_block = from.options().hadamard_block();
   return to;
 }
 

@@ -1,6 +1,7 @@
 #include "server/rpc_observer.h"
 
 #include <google/protobuf/descriptor.h>
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/status.h>
 
 #include <string>

@@ -16,6 +16,7 @@
 #include "client/gemmctl/workspace.h"
 #include "client/submitter.h"
 #include "kernels/base/status.h"
+#include "kernels/contract/quantize_args.h"
 
 namespace gemmd::gemmctl {
 namespace {
@@ -158,7 +159,8 @@ absl::Status BenchOne(client::Session& session, const client::Layer& layer,
   const uint64_t bytes = PlacedBytes(dtype, m, info.k()) + PlacedBytes(dtype, m, info.n());
   GEMMD_ASSIGN_OR_RETURN(Workspace workspace, Workspace::Create(session, source.device,
                                                                 arguments.Text("memory"), bytes));
-  client::Gemm gemm{.layer = &layer};
+  GEMMD_ASSIGN_OR_RETURN(const int64_t block, arguments.Integer("hadamard", 0, kLargestHadamardBlock));
+  client::Gemm gemm{.layer = &layer, .hadamard_block = static_cast<uint32_t>(block)};
   GEMMD_ASSIGN_OR_RETURN(gemm.x, workspace.Put(dtype, m, info.k(), RandomNormal(1, m * info.k())));
   GEMMD_ASSIGN_OR_RETURN(gemm.y, workspace.Place(dtype, m, info.n()));
   GEMMD_ASSIGN_OR_RETURN(const v1::GemmResponse first, session.Run(gemm));
@@ -214,6 +216,7 @@ absl::StatusOr<int> RunBench(const Context& context, const Arguments& arguments)
                          TokenCounts(arguments, "m", {.least = 0, .most = int64_t{1} << 24}));
   GEMMD_ASSIGN_OR_RETURN(const std::vector<int64_t> depths, arguments.Integers("depth", 1, 4096));
   GEMMD_RETURN_IF_ERROR(ParseDataType(arguments.Text("dtype")).status());
+  GEMMD_RETURN_IF_ERROR(arguments.Integer("hadamard", 0, kLargestHadamardBlock).status());
   GEMMD_RETURN_IF_ERROR(Workspace::CheckKind(arguments.Text("memory")));
   GEMMD_RETURN_IF_ERROR(CheckSource(arguments));
   GEMMD_ASSIGN_OR_RETURN(client::Session session, context.OpenSession("gemmctl bench"));
@@ -241,6 +244,7 @@ Command BenchCommand() {
            {"requests", 0, "N", "0", "end a measurement after N requests; 0 = by time only"},
            {"warmup", 0, "N", "20", "requests before each measurement"},
            {"dtype", 0, "TYPE", "bf16", "of x and y"},
+           {"hadamard", 0, "B", "0", "as in gemmctl run"},
            {"memory", 0, "KIND", "auto", "as in gemmctl run"}}) {
     options.push_back(option);
   }

@@ -18,6 +18,7 @@ nlohmann::ordered_json ReportJson(const v1::ExecutionReport& report) {
   nlohmann::ordered_json json = ToJson(report);
   if (report.numerics() == 0) json.erase("numerics");
   if (report.armed_numerics() == 0) json.erase("armed_numerics");
+  if (report.hadamard_block() == 0) json.erase("hadamard_block");
   return json;
 }
 

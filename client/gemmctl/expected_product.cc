@@ -6,6 +6,7 @@
 #include "absl/types/span.h"
 #include "client/gemmctl/reference.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/quant/hadamard.h"
 #include "core/quant/input_scale.h"
 #include "core/quant/reference.h"
 #include "kernels/base/status.h"
@@ -16,6 +17,12 @@ namespace {
 void MultiplyX(const StandardTensor& tensor, int64_t k, std::vector<double>& x) {
   for (size_t row = 0; row < x.size(); row += static_cast<size_t>(k)) {
     MultiplyInputScale(tensor, 0, absl::MakeSpan(x).subspan(row, static_cast<size_t>(k)));
+  }
+}
+
+void TransformX(int64_t block, int64_t k, std::vector<double>& x) {
+  for (size_t row = 0; block > 0 && row < x.size(); row += static_cast<size_t>(k)) {
+    TransformByHadamard(block, absl::MakeSpan(x).subspan(row, static_cast<size_t>(k)));
   }
 }
 
@@ -42,6 +49,7 @@ absl::StatusOr<std::vector<double>> ExpectedProduct(const LayerSource& source,
     }
     static_scale = ScalingOf(tensor);
   }
+  TransformX(report.hadamard_block(), dense.k, x);
   GEMMD_ASSIGN_OR_RETURN(const std::vector<double> operand,
                          OperandOf(layer.spec(), report, dense.k, x, static_scale));
   return ReferenceGemm(dense, m, operand);

@@ -18,6 +18,7 @@ constexpr std::pair<absl::string_view, absl::string_view> kOptions[] = {
     {"slice.experts", "--experts"},
     {"slice.row_parts", "--row-parts"},
     {"slice.tensor", "--tp"},
+    {"options.hadamard_block", "--hadamard"},
     {"modules", "--modules"},
     {"exclude", "--exclude"},
     {"name", "--name"},

@@ -19,6 +19,7 @@
 #include "client/gemmctl/table.h"
 #include "client/gemmctl/workspace.h"
 #include "kernels/base/status.h"
+#include "kernels/contract/quantize_args.h"
 
 namespace gemmd::gemmctl {
 namespace {
@@ -34,6 +35,7 @@ struct Problem {
   uint64_t numerics = 0;
   std::string quantized;  // by the daemon, as text
   double quantization_error = 0;
+  uint32_t hadamard_block = 0;
 };
 
 struct Outcome {
@@ -110,7 +112,9 @@ absl::StatusOr<Outcome> RunOn(const Context& context, client::Session& session, 
   const uint64_t bytes =
       PlacedBytes(problem.dtype, problem.m, problem.k) + PlacedBytes(y_type, problem.m, problem.n);
   GEMMD_ASSIGN_OR_RETURN(Workspace workspace, Workspace::Create(session, device, memory, bytes));
-  client::Gemm gemm{.layer = &layer, .batch_invariant = problem.batch_invariant};
+  client::Gemm gemm{.layer = &layer,
+                    .batch_invariant = problem.batch_invariant,
+                    .hadamard_block = problem.hadamard_block};
   if (device == problem.source.device) gemm.numerics = problem.numerics;  // the reference has its own
   GEMMD_ASSIGN_OR_RETURN(gemm.x, workspace.Put(problem.dtype, problem.m, problem.k, problem.x));
   GEMMD_ASSIGN_OR_RETURN(gemm.y, workspace.Place(y_type, problem.m, problem.n));
@@ -210,6 +214,9 @@ void PrintReport(const Context& context, const Problem& problem, const Outcome& 
   if (problem.batch_invariant && !numerics.empty()) table.Add({"numerics", numerics});
   if (!report.reason().empty()) table.Add({"note", report.reason()});
   if (!problem.quantized.empty()) table.Add({"quantized", problem.quantized});
+  if (report.hadamard_block() > 0) {
+    table.Add({"x", absl::StrCat("transformed by Hadamard blocks of ", report.hadamard_block(), " columns")});
+  }
   table.Add({"in the daemon", absl::StrCat(MicrosecondsText(report.queue_us()), " queued, ",
                                            MicrosecondsText(report.execute_us()), " executing")});
   table.Add({"reference", reference.text});
@@ -222,7 +229,9 @@ void PrintReport(const Context& context, const Problem& problem, const Outcome& 
   context.Print(table.Text());
 }
 
-absl::Status SetInvariance(const Arguments& arguments, Problem* problem) {
+absl::Status SetOptions(const Arguments& arguments, Problem* problem) {
+  GEMMD_ASSIGN_OR_RETURN(const int64_t block, arguments.Integer("hadamard", 0, kLargestHadamardBlock));
+  problem->hadamard_block = static_cast<uint32_t>(block);
   problem->batch_invariant = arguments.Has("batch-invariant") || arguments.Has("numerics");
   if (!arguments.Has("numerics")) return absl::OkStatus();
   GEMMD_ASSIGN_OR_RETURN(problem->numerics, ParseNumerics(arguments.Text("numerics")));
@@ -236,7 +245,7 @@ absl::StatusOr<int> RunRun(const Context& context, const Arguments& arguments) {
   Problem problem;
   GEMMD_ASSIGN_OR_RETURN(problem.dtype, ParseDataType(arguments.Text("dtype")));
   GEMMD_ASSIGN_OR_RETURN(const double asked_bound, arguments.Number("max-error", 0, 1e30));
-  GEMMD_RETURN_IF_ERROR(SetInvariance(arguments, &problem));
+  GEMMD_RETURN_IF_ERROR(SetOptions(arguments, &problem));
   GEMMD_RETURN_IF_ERROR(Workspace::CheckKind(arguments.Text("memory")));
   GEMMD_RETURN_IF_ERROR(CheckSource(arguments));
   GEMMD_ASSIGN_OR_RETURN(Input input, ReadInput(arguments));
@@ -294,6 +303,9 @@ Command RunCommand() {
            {"numerics", 0, "ID", "",
             "the same, by the kernel of this id, which explain and a run with --batch-invariant name "
             "where the layer has such kernels; on the CPU device there are none"},
+           {"hadamard", 0, "B", "0",
+            "transform x by Hadamard blocks of B columns first, in the reference too: a power of two that divides K; "
+            "0 = no transform"},
            {"max-error", 0, "X", "4e-3", "largest relative Frobenius error for exit code 0"}}) {
     options.push_back(option);
   }

@@ -194,10 +194,12 @@ class CpuDevice : public Device {
     const Entered entered(gate_);
     GEMMD_RETURN_IF_ERROR(RunCpuGemm(pool_, TensorOf(*call.layer), call));
     const StandardTensor& tensor = TensorOf(*call.layer);
-    return ReportFor(WantedActivation(tensor),
-                     QuantizesX(tensor, call.x.type) ? tensor.spec.activation : call.x.type,
-                     call.batch_invariant ? Order::kRowByRow : Order::kMatrix,
-                     WhyNotQuantized(tensor));
+    CallReport report = ReportFor(WantedActivation(tensor),
+                                  QuantizesX(tensor, call.x.type) ? tensor.spec.activation : call.x.type,
+                                  call.batch_invariant ? Order::kRowByRow : Order::kMatrix,
+                                  WhyNotQuantized(tensor));
+    report.hadamard_block = call.hadamard_block;
+    return report;
   }
 
   absl::StatusOr<MoeReport> RunMoe(Stream&, const MoeCall& call) override {

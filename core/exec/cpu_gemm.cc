@@ -9,6 +9,7 @@
 #include "core/exec/cpu_numbers.h"
 #include "core/exec/cpu_quantize.h"
 #include "core/exec/cpu_stop.h"
+#include "core/quant/hadamard.h"
 #include "core/quant/input_scale.h"
 #include "core/quant/reference.h"
 
@@ -39,14 +40,14 @@ double StaticZeroPoint(const StandardTensor& tensor) {
   return static_cast<double>(zero_point);
 }
 
-// Exact: a float32 times an 8-bit number has at most 32 significant bits.
+// Exact: a float32 times an 8-bit number has at most 32 significant bits. But for the transform.
 void ApplyScales(const StandardTensor& tensor, const GemmCall& call, int64_t row, double* values) {
   const int64_t k = call.x.columns;
-  if (MultipliesInput(tensor, call.x.type)) {
-    MultiplyInputScale(tensor, 0, absl::MakeSpan(values, static_cast<size_t>(k)));
-  }
+  const absl::Span<double> whole = absl::MakeSpan(values, static_cast<size_t>(k));
+  if (MultipliesInput(tensor, call.x.type)) MultiplyInputScale(tensor, 0, whole);
+  if (call.hadamard_block > 0) TransformByHadamard(call.hadamard_block, whole);
   if (QuantizesX(tensor, call.x.type)) {
-    QuantizeX(tensor, absl::MakeSpan(values, static_cast<size_t>(k)));
+    QuantizeX(tensor, whole);
     return;
   }
   if (!call.x_scale.has_value()) {

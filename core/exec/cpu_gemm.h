@@ -18,8 +18,8 @@ namespace gemmd {
 // `call` is valid (ValidateCall); `tensor` is its layer.
 absl::Status RunCpuGemm(ThreadPool& pool, const StandardTensor& tensor, const GemmCall& call);
 
-// Rows [first, first + rows) of `x` as doubles with their scales applied, quantized where the layer asks
-// for it, ld = PaddedColumns(K).
+// Rows [first, first + rows) of `x` as doubles with their scales applied, transformed where the call asks for it and
+// quantized where the layer does, ld = PaddedColumns(K).
 void ReadActivations(ThreadPool& pool, const StandardTensor& tensor, const GemmCall& call,
                      int64_t first, int64_t rows, double* out);
 

@@ -68,11 +68,14 @@ DeviceDescription Describe(const cuda::DeviceInfo& info) {
   return description;
 }
 
-// Factors in the weights' scales cost nothing at run time.
-void FoldWherePossible(StandardTensor& tensor) {
-  if (!tensor.has_input_scale) return;
+// Factors in the weights' scales cost nothing at run time. Returns whether some that differ went there.
+bool FoldWherePossible(StandardTensor& tensor) {
+  if (!tensor.has_input_scale) return false;
   absl::StatusOr<StandardTensor> folded = FoldInputScale(tensor);
-  if (folded.ok()) tensor = *std::move(folded);
+  if (!folded.ok()) return false;
+  const bool differ = !HasOneInputScale(tensor);
+  tensor = *std::move(folded);
+  return differ;
 }
 
 class CudaDevice : public Device {
@@ -95,7 +98,7 @@ class CudaDevice : public Device {
   }
 
   absl::StatusOr<std::shared_ptr<DeviceLayer>> LoadLayer(StandardTensor tensor) override {
-    FoldWherePossible(tensor);
+    const bool folded = FoldWherePossible(tensor);
     return WithContext([&]() -> absl::StatusOr<std::shared_ptr<DeviceLayer>> {
       if (tensor.scale_columns > std::numeric_limits<int32_t>::max()) {
         return Error(absl::StatusCode::kUnimplemented, "NO_KERNEL",
@@ -106,6 +109,7 @@ class CudaDevice : public Device {
           gpu_->kernels.PackingOf(tensor.spec, tensor.shape,
                                   {tensor.codes, tensor.scales, tensor.zero_points, tensor.secondary_scales});
       GEMMD_ASSIGN_OR_RETURN(CudaLayerKernels kernels, KernelsOf(tensor, packing, deadline));
+      kernels.folded_input_scale = folded;
       GEMMD_ASSIGN_OR_RETURN(std::shared_ptr<CudaLayer> layer,
                              CudaLayer::Load(gpu_, tensor, packing.scales, std::move(kernels)));
       layer->kernels().Specialise();
@@ -223,7 +227,10 @@ class CudaDevice : public Device {
     GEMMD_ASSIGN_OR_RETURN(CudaStream* const queue, StreamOf(stream));
     GEMMD_ASSIGN_OR_RETURN(const CudaLayer* const layer, LayerOf(*call.layer));
     GEMMD_ASSIGN_OR_RETURN(const GemmArgs args, MakeGemmArgs(*layer, call));
-    const QuantizeKernel* const quantizer = layer->QuantizerFor(args.x_type);
+    const QuantizeKernel* quantizer = layer->QuantizerFor(args.x_type);
+    if (call.hadamard_block > 0) {
+      GEMMD_ASSIGN_OR_RETURN(quantizer, layer->TransformerFor(args.x_type, call.hadamard_block));
+    }
     if (quantizer != nullptr) return LaunchQuantized(*queue, *layer, *quantizer, args, call);
     const DenseRequest request = DenseRequestOf(args, call.batch_invariant, call.numerics);
     layer->kernels().Note(request);
@@ -238,7 +245,7 @@ class CudaDevice : public Device {
     return report;
   }
 
-  // x of `args` is quantized or multiplied first; the GEMM does not know.
+  // x of `args` is quantized, multiplied or transformed first; the GEMM does not know.
   absl::StatusOr<CallReport> LaunchQuantized(CudaStream& queue, const CudaLayer& layer,
                                              const QuantizeKernel& quantizer, const GemmArgs& args,
                                              const GemmCall& call) {
@@ -264,6 +271,7 @@ class CudaDevice : public Device {
         ReportOf(*launch.gemm, layer.spec(), quantizes ? layer.spec().activation : call.x.type,
                  layer.why_not_quantized());
     report.armed_numerics = ArmedNumerics(*plan, request, *launch.gemm);
+    report.hadamard_block = call.hadamard_block;
     return report;
   }
 

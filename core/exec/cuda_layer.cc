@@ -203,6 +203,7 @@ CudaLayer::CudaLayer(std::shared_ptr<CudaGpu> gpu, const StandardTensor& tensor,
       gate_up_interleaved_(tensor.gate_up_interleaved),
       has_encoding_(tensor.encoding.present()),
       has_activation_zero_point_(!tensor.activation_zero_point.empty()),
+      folded_input_scale_(kernels.folded_input_scale),
       kernels_(std::move(kernels.planned)),
       moe_kernels_(kernels.moe),
       memory_(std::move(memory)),
@@ -210,6 +211,20 @@ CudaLayer::CudaLayer(std::shared_ptr<CudaGpu> gpu, const StandardTensor& tensor,
       tensors_of_x_(tensors_of_x),
       shares_input_scale_(SharesInputScale(tensor)) {
   gpu_->weights_bytes += memory_->size();
+}
+
+absl::StatusOr<const QuantizeKernel*> CudaLayer::TransformerFor(ElementType x_type, int64_t block) const {
+  if (folded_input_scale_) {
+    return Error(absl::StatusCode::kUnimplemented, "UNSUPPORTED_OPTION",
+                 "options.hadamard_block: this device has the layer's input scale in the scales of the weights, and "
+                 "the transform belongs between them; the CPU device takes such requests");
+  }
+  QuantizeKernel plain;  // only transforms
+  plain.x_type = plain.code_type = x_type;
+  plain.mode = QuantizeMode::kNone;
+  plain.k = shape_.k;
+  const QuantizeKernel* const known = QuantizerFor(x_type);
+  return gpu_->kernels.FindHadamardKernel(known != nullptr ? *known : plain, block);
 }
 
 SpecialisedKernels CudaLayer::specialised() const {

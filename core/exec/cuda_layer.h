@@ -55,6 +55,7 @@ struct CudaLayerKernels {
   std::unique_ptr<LayerKernels> planned;
   MoeKernels moe;
   CUkernel pack = nullptr;  // null: the weights are not packed
+  bool folded_input_scale = false;  // factors that differ between columns of x went into the weights' scales
 };
 
 class CudaLayer : public DeviceLayer {
@@ -88,6 +89,10 @@ class CudaLayer : public DeviceLayer {
   }
   // What only multiplies x, also of mixtures of experts.
   const QuantizeKernel* ScalerFor(ElementType x_type) const { return first_plan_->ScalerFor(x_type); }
+  // What transforms x of 16 or 32 bits by Hadamard blocks, in the launch that quantizes or multiplies it where there is
+  // one. Errors: GpuKernels::FindHadamardKernel; Unimplemented UNSUPPORTED_OPTION: it would have to come between the
+  // input scale and the weights, which are one here. The context is current.
+  absl::StatusOr<const QuantizeKernel*> TransformerFor(ElementType x_type, int64_t block) const;
   std::string why_not_quantized() const {
     return has_encoding_ ? "the layer wants them encoded in its own way"
                          : first_plan_->why_not_quantized;
@@ -110,6 +115,7 @@ class CudaLayer : public DeviceLayer {
   const bool gate_up_interleaved_;
   const bool has_encoding_;  // of activations, beyond the spec: group scales of other types, zero points
   const bool has_activation_zero_point_;
+  const bool folded_input_scale_;
   const std::unique_ptr<LayerKernels> kernels_;
   const std::shared_ptr<const LayerPlan> first_plan_ = kernels_->plan();
   const MoeKernels moe_kernels_;

@@ -91,6 +91,7 @@ struct GemmCall {
   MatrixView y;                       // [M, N]
   bool batch_invariant = false;
   uint64_t numerics = 0;  // KernelNumerics::id wanted, with batch_invariant; 0 = the layer's first
+  int64_t hadamard_block = 0;  // columns; 0 = x is not transformed
   StopFunction stop;
 };
 
@@ -127,6 +128,7 @@ struct CallReport {
   uint64_t numerics = 0;  // of the kernel that ran; 0: the device has no such ids
   // Batch-invariant requests like this one may name this instead; 0: nothing else is ready.
   uint64_t armed_numerics = 0;
+  int64_t hadamard_block = 0;  // by which x was transformed; 0: it was not
 };
 
 struct MoeReport {
@@ -191,7 +193,7 @@ class Device {
 };
 
 // Checks of a call that need no device: shapes, types, aliasing, the layer's own limits. InvalidArgument
-// SHAPE_MISMATCH or Unimplemented UNSUPPORTED_DTYPE; both devices call them first.
+// SHAPE_MISMATCH or OUT_OF_RANGE, or Unimplemented UNSUPPORTED_DTYPE; both devices call them first.
 absl::Status ValidateCall(const GemmCall& call);
 absl::Status ValidateCall(const MoeCall& call);
 

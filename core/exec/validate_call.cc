@@ -8,6 +8,7 @@
 #include "core/exec/cpu_numbers.h"
 #include "core/exec/device.h"
 #include "kernels/base/status.h"
+#include "kernels/contract/quantize_args.h"
 
 namespace gemmd {
 namespace {
@@ -216,6 +217,29 @@ absl::Status CheckNumerics(const GemmCall& call) {
                             " are not the layer's now; it has ", text.empty() ? "none" : text));
 }
 
+// "2, 4, 8" for a K of 24.
+std::string LegalHadamardBlocks(int64_t k) {
+  std::string text;
+  for (int64_t block = kLeastHadamardBlock; block <= kLargestHadamardBlock && k % block == 0; block *= 2) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", block);
+  }
+  return text.empty() ? "none, K is odd" : text;
+}
+
+absl::Status CheckHadamard(const GemmCall& call) {
+  const int64_t block = call.hadamard_block;
+  if (block == 0) return absl::OkStatus();
+  if (!IsHadamardBlock(block) || call.x.columns % block != 0) {
+    return Error(absl::StatusCode::kInvalidArgument, "OUT_OF_RANGE",
+                 absl::StrCat("options.hadamard_block is ", block, ", expected one of the blocks for K = ",
+                              call.x.columns, ": ", LegalHadamardBlocks(call.x.columns)));
+  }
+  if (IsWideFloat(call.x.type)) return absl::OkStatus();
+  return ShapeMismatch(absl::StrCat("options.hadamard_block is ", block, ", but x is ",
+                                    FormatName(call.x.type),
+                                    ": what is quantized already cannot be transformed before it"));
+}
+
 }  // namespace
 
 absl::Status ValidateCall(const GemmCall& call) {
@@ -227,6 +251,7 @@ absl::Status ValidateCall(const GemmCall& call) {
     return UnsupportedType("x", call.x.type, "float16, bfloat16, float32, e4m3, e5m2 or int8");
   }
   GEMMD_RETURN_IF_ERROR(CheckExtent("x", "columns", call.x.columns, shape.k));
+  GEMMD_RETURN_IF_ERROR(CheckHadamard(call));
   GEMMD_RETURN_IF_ERROR(CheckOutput(call.y));
   GEMMD_RETURN_IF_ERROR(CheckShape("y", call.y, call.x.rows, shape.n));
   GEMMD_RETURN_IF_ERROR(CheckNoOverlap(call.y, "x", call.x));

@@ -118,6 +118,14 @@ void MultiplyInputScale(const StandardTensor& tensor, int64_t expert, absl::Span
   }
 }
 
+bool HasOneInputScale(const StandardTensor& tensor) {
+  const int64_t factors = static_cast<int64_t>(tensor.input_scale.size() / sizeof(float));
+  for (int64_t i = 1; i < factors; ++i) {
+    if (FactorAt(tensor, 0, i) != FactorAt(tensor, 0, 0)) return false;
+  }
+  return true;
+}
+
 absl::StatusOr<StandardTensor> FoldInputScale(const StandardTensor& tensor) {
   GEMMD_ASSIGN_OR_RETURN(Buffer scales, FoldedScales(tensor));
   StandardTensor out = tensor;

@@ -21,6 +21,9 @@ bool MultipliesInput(const StandardTensor& tensor, const NumberFormat& x);
 // One row of x for `expert`, in double precision.
 void MultiplyInputScale(const StandardTensor& tensor, int64_t expert, absl::Span<double> x);
 
+// Whether all columns of all experts have the same factor.
+bool HasOneInputScale(const StandardTensor& tensor);
+
 // The same layer without input scale, its factors multiplied into the scales of the weights: exact, so only
 // where the factors of a group are equal and every product is a number of the scale's type. Else
 // FailedPrecondition, naming the first column that is in the way.

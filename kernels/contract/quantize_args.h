@@ -30,6 +30,14 @@ constexpr bool HasDynamicScales(QuantizeMode mode) {
   return mode == QuantizeMode::kDynamicToken || mode == QuantizeMode::kDynamicGroup;
 }
 
+// Columns of the blocks that are transformed by themselves: powers of two that divide K.
+constexpr int64_t kLeastHadamardBlock = 2;
+constexpr int64_t kLargestHadamardBlock = 1024;
+
+constexpr bool IsHadamardBlock(int64_t block) {
+  return block >= kLeastHadamardBlock && block <= kLargestHadamardBlock && (block & (block - 1)) == 0;
+}
+
 // What comes before quantization. With a gate x is [M, 2K].
 enum class InputActivation : uint32_t { kNone, kSiluAndMul, kSwigluClamped, kReluSquared };
 

@@ -10,7 +10,6 @@
 namespace gemmd {
 namespace {
 
-constexpr int kLargestHadamardBlock = 1024;
 constexpr int kLargestUnit = 128;
 constexpr int kMostThreads = 1024;
 constexpr int64_t kLargestK = int64_t{1} << 30;  // columns are counted in 31 bits
@@ -21,8 +20,6 @@ constexpr int64_t kSharedBytes = 48 << 10;
 absl::Status NoQuantizeKernel(absl::string_view reason) {
   return Error(absl::StatusCode::kUnimplemented, "NO_KERNEL", reason);
 }
-
-bool IsPowerOfTwo(int64_t value) { return value > 0 && (value & (value - 1)) == 0; }
 
 // Columns in 16 bytes of x.
 int PieceColumns(ElementType x_type) { return 16 / ElementBytes(x_type); }
@@ -37,7 +34,7 @@ int UnitOf(int64_t group) {
 absl::Status CheckHadamard(const QuantizeProblem& problem) {
   const int block = problem.hadamard_block;
   if (block == 0) return absl::OkStatus();
-  if (!IsPowerOfTwo(block) || block < 2 || block > kLargestHadamardBlock) {
+  if (!IsHadamardBlock(block)) {
     return NoQuantizeKernel(absl::StrCat("Hadamard blocks of ", block,
                                          " columns are no power of two of 2 to ",
                                          kLargestHadamardBlock));

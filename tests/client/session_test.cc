@@ -149,6 +149,14 @@ TEST_F(SessionTest, DoesNotRepeatARequestThatMayHaveRun) {
   EXPECT_TRUE(session.Run(operands.gemm()).ok());
 }
 
+TEST_F(SessionTest, RepeatsARequestThatWaitsForItsKernel) {
+  Session session = Open();
+  const Operands operands = MakeOperands(session);
+  daemon_->Inject("Gemm", {.times = 2, .reason = "KERNEL_COMPILING", .retry_ms = 1});
+  EXPECT_TRUE(session.Run(operands.gemm()).ok());
+  EXPECT_EQ(daemon_->calls("Gemm"), 3);
+}
+
 TEST_F(SessionTest, OpensAnewWhenTheDaemonForgotTheSession) {
   Session session = Open();
   const Operands operands = MakeOperands(session);

@@ -111,6 +111,25 @@ TEST_F(ToolsTest, GemmctlRunsBatchInvariantRequests) {
       << "no kernel has them";
 }
 
+TEST_F(ToolsTest, GemmctlTransformsXInBothReferencesToo) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"ct_fp8_tensor_static", "model.layers.0.mlp.down_proj"},
+      {"encoded_modelopt_w4a8_awq", "model.layers.0.self_attn.o_proj"}};
+  for (const auto& [name, module] : cases) {
+    const std::string folder = Checkpoints() + "/" + name;
+    const std::vector<std::string> words = {"run",     folder, module,        "--random", "3", "--hadamard", "16",
+                                            "--dtype", "f32",  "--max-error", "1e-3"};
+    const Result run = Gemmctl(words);
+    EXPECT_EQ(run.code, 0) << name << "\n" << run.out << log();
+    EXPECT_THAT(run.out, testing::HasSubstr("transformed by Hadamard blocks of 16 columns"));
+    const Result known = Gemmctl(With(
+        words, {"--expected", absl::StrCat(folder, "/expected.safetensors:", module, ".weight_f32")}));
+    EXPECT_EQ(known.code, 0) << name << "\n" << known.out << log();
+  }
+  EXPECT_EQ(Gemmctl(With(LayerWords("bench"), {"--m", "1", "--seconds", "0.1", "--hadamard", "8"})).code, 0);
+  EXPECT_NE(Gemmctl(With(LayerWords("run"), {"--random", "3", "--hadamard", "3"})).code, 0);
+}
+
 // Nothing of the old daemon is in the way of the next one.
 TEST_F(ToolsTest, DrainWaitsUntilAnotherDaemonCanStart) {
   for (int i = 0; i < 3; ++i) {

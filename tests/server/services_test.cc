@@ -43,6 +43,30 @@ TEST_F(ServicesTest, RunsAGemmExactly) {
   ExpectResult(token, request);
 }
 
+TEST_F(ServicesTest, XIsTransformedByHadamardBlocksWhereTheRequestAsksForIt) {
+  const std::string token = OpenBySocket();
+  const uint64_t layer = RegisterLayer(token).layer_id();
+  v1::GemmRequest request = MakeGemm(token, layer, 1);
+  const auto run = [&] {
+    v1::GemmResponse response;
+    const grpc::Status status = gemms_->Gemm(Context(token).get(), request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(response.report().hadamard_block(), request.options().hadamard_block());
+    return Read(token, request.y().region(), request.y().byte_offset(), kN * sizeof(float));
+  };
+  // A 1 in column 2 becomes the third column of the matrix of 4, halved.
+  const auto write = [&](const std::vector<float>& x) {
+    Write(token, request.x().region(), 0, std::string(reinterpret_cast<const char*>(x.data()), kK * sizeof(float)));
+  };
+  write({0, 0, 1, 0, 0, 0, 0, 0});
+  request.mutable_options()->set_hadamard_block(4);
+  const std::string got = run();
+  write({0.5f, 0.5f, -0.5f, -0.5f, 0, 0, 0, 0});
+  EXPECT_NE(run(), got);
+  request.clear_options();
+  EXPECT_EQ(run(), got);
+}
+
 TEST_F(ServicesTest, ZeroRowsAreLegal) {
   const std::string token = OpenBySocket();
   const uint64_t layer = RegisterLayer(token).layer_id();
@@ -325,8 +349,10 @@ TEST_F(ServicesTest, BadGemmRequestsGetTheirReason) {
        "LAYER_NOT_FOUND"},
       {"unknown region", [](auto& r) { r.mutable_x()->mutable_region()->set_id(999); },
        StatusCode::NOT_FOUND, "REGION_NOT_FOUND"},
-      {"option of the future", [](auto& r) { r.mutable_options()->set_hadamard_block(16); },
+      {"option of the future", [](auto& r) { r.mutable_options()->set_fp16_accumulation(true); },
        StatusCode::UNIMPLEMENTED, "UNSUPPORTED_OPTION"},
+      {"Hadamard block", [](auto& r) { r.mutable_options()->set_hadamard_block(48); },
+       StatusCode::INVALID_ARGUMENT, "OUT_OF_RANGE"},
   };
   for (const BadGemm& bad : cases) {
     v1::GemmRequest request = good;
@@ -336,6 +362,9 @@ TEST_F(ServicesTest, BadGemmRequestsGetTheirReason) {
     EXPECT_EQ(status.error_code(), bad.code) << bad.name << ": " << status.error_message();
     EXPECT_EQ(ReasonOf(status), bad.reason) << bad.name << ": " << status.error_message();
     EXPECT_FALSE(status.error_message().empty()) << bad.name;
+    if (request.options().hadamard_block() != 0) {
+      EXPECT_THAT(status.error_message(), ::testing::HasSubstr("for K = 8: 2, 4, 8"));
+    }
   }
   v1::GemmResponse response;
   EXPECT_TRUE(gemms_->Gemm(Context(token).get(), good, &response).ok());

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/status.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/tensors.h"
@@ -83,6 +84,40 @@ TEST_F(ValidateGemmTest, RefusesScalesThatDoNotFit) {
   ExpectRefused("SHAPE_MISMATCH", "x_scale has 3 rows, expected 4");
   call.x_scale = View(0x30000, kFloat16, 4, 1);
   ExpectRefused("UNSUPPORTED_DTYPE", "x_scale has type float16");
+}
+
+TEST_F(ValidateGemmTest, HadamardBlocksArePowersOfTwoThatDivideK) {
+  for (const int64_t block : {0, 2, 4, 32, 64}) {
+    call.hadamard_block = block;
+    EXPECT_TRUE(ValidateCall(call).ok()) << block;
+  }
+  for (const int64_t block : {1, 3, 48, 128, 2048}) {
+    call.hadamard_block = block;
+    ExpectRefused("OUT_OF_RANGE", absl::StrCat("options.hadamard_block is ", block,
+                                               ", expected one of the blocks for K = 64: 2, 4, 8, 16, 32, 64"));
+  }
+  call.layer = Layer({1, 32, 65});
+  call.x = View(0x10000, kFloat16, 4, 65);
+  call.hadamard_block = 2;
+  ExpectRefused("OUT_OF_RANGE", "for K = 65: none, K is odd");
+}
+
+TEST_F(ValidateGemmTest, LargeKTakesHadamardBlocksOfTheKernelOnly) {
+  call.layer = Layer({1, 32, 8192});
+  call.x = View(0x10000, kFloat16, 1, 8192);
+  call.y = View(0x20000, kFloat16, 1, 32);
+  call.hadamard_block = 1024;
+  EXPECT_TRUE(ValidateCall(call).ok());
+  call.hadamard_block = 2048;
+  ExpectRefused("OUT_OF_RANGE", "8, 16, 32, 64, 128, 256, 512, 1024");
+}
+
+TEST_F(ValidateGemmTest, QuantizedXIsNotTransformed) {
+  call.hadamard_block = 16;
+  for (const NumberFormat& type : {kFloat8E4M3, kFloat8E5M2, kInt8}) {
+    call.x = View(0x10000, type, 4, 64);
+    ExpectRefused("SHAPE_MISMATCH", "options.hadamard_block is 16, but x is");
+  }
 }
 
 TEST_F(ValidateGemmTest, RefusesOutputOverInput) {

@@ -245,6 +245,10 @@ TEST_F(QuantizeCompileTest, ActivationFunctionsAndHadamardTransformsCompileWitho
     problem.hadamard_block = block;
     ExpectCompiles(problem, "sm_90a");
   }
+  problem.mode = QuantizeMode::kNone;
+  problem.code_type = problem.x_type;
+  ExpectCompiles(problem, "sm_90a");
+  problem.code_type = ElementType::kFloat8E4M3;
   problem.mode = QuantizeMode::kDynamicGroup;
   problem.group = 128;
   problem.x_type = ElementType::kFloat32;

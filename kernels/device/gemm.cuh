@@ -24,8 +24,9 @@ struct MmaSm80 {
   }
 };
 
+// One block at least: else ptxas gives up registers of some configs, and spills, for one block more.
 template <class Config>
-__global__ void __launch_bounds__(BlockTile<Config>::kThreads)
+__global__ void __launch_bounds__(BlockTile<Config>::kThreads, 1)
     Gemm(const __grid_constant__ GemmArgs args) {
   using Tile = BlockTile<Config>;
   using Rows = RowTile<Config::kRowMapping, Config::kBlockM>;

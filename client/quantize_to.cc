@@ -1,11 +1,13 @@
 #include "client/quantize_to.h"
 
 #include <cstdint>
+#include <map>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/types/span.h"
 #include "kernels/base/status.h"
 
 namespace gemmd::client {
@@ -15,6 +17,11 @@ using Words = std::vector<std::string>;
 
 absl::Status Expected(absl::string_view what) {
   return Error(absl::StatusCode::kInvalidArgument, "BAD_ARGUMENT", absl::StrCat("expected ", what));
+}
+
+absl::Status Contradiction(absl::string_view one, absl::string_view other) {
+  return Error(absl::StatusCode::kInvalidArgument, "BAD_ARGUMENT",
+               absl::StrCat("'", one, "' and '", other, "' contradict each other"));
 }
 
 v1::NumberFormat Integer(uint32_t bits) {
@@ -202,6 +209,26 @@ absl::Status Take(const std::string& word, Wish& wish) {
   return Expected(absl::StrCat("one of ", absl::StrJoin(known, ", ")));
 }
 
+// The one thing of which a word says something: channel, tensor, group and block say where the scales are.
+std::string Subject(const std::string& word) {
+  const std::string key = word.substr(0, word.find('='));
+  return key == "channel" || key == "tensor" || key == "group" || key == "block" ? "place of the scales" : key;
+}
+
+// Words of the caller that say different things of the same, and places of scales where there are none.
+absl::Status CheckTogether(absl::Span<const std::string> words) {
+  std::map<std::string, std::string> said;  // by the subject
+  for (const std::string& word : words) {
+    const auto [before, is_new] = said.emplace(Subject(word), word);
+    if (is_new || before->second == word) continue;
+    return Contradiction(before->second, word);
+  }
+  const auto scale = said.find("scale");
+  if (scale == said.end() || scale->second != "scale=none") return absl::OkStatus();
+  const auto place = said.find("place of the scales");
+  return place == said.end() ? absl::OkStatus() : Contradiction(scale->second, place->second);
+}
+
 // What follows from the words together.
 absl::Status Finish(Wish& wish) {
   v1::QuantSpec& spec = *wish.target.mutable_spec();
@@ -243,6 +270,7 @@ const std::vector<std::pair<std::string, std::string>>& QuantizePresets() {
 
 absl::StatusOr<v1::QuantizeTo> ParseQuantizeTo(absl::string_view text) {
   Words words = absl::StrSplit(text, ',');
+  const Words own(words.begin() + 1, words.end());  // a preset's words give way to these
   for (const auto& [name, meaning] : QuantizePresets()) {
     if (words[0] != name) continue;
     const Words meant = absl::StrSplit(meaning, ',');
@@ -255,6 +283,7 @@ absl::StatusOr<v1::QuantizeTo> ParseQuantizeTo(absl::string_view text) {
     const absl::Status taken = i == 0 ? TakeWeight(words[i], wish) : Take(words[i], wish);
     if (!taken.ok()) return Annotate(taken, absl::StrCat("'", words[i], "'"));
   }
+  GEMMD_RETURN_IF_ERROR(CheckTogether(own));
   GEMMD_RETURN_IF_ERROR(Finish(wish));
   return wish.target;
 }

@@ -11,7 +11,9 @@
 //           x_group=K    with x: one scale per K columns; default one per row
 //           x_scale=TYPE with x_group: f32 (default), e8m0
 // Presets w4a16, w8a16, w8a8, fp8, fp8-block, mxfp4, mxfp8, nvfp4: QuantizePresets() says what each stands for.
-// Errors  InvalidArgument BAD_ARGUMENT naming the word, and what is possible. The daemon knows which targets can be.
+// Errors  InvalidArgument BAD_ARGUMENT naming the word, and what is possible; naming both of two words
+//         after WEIGHT or the preset that contradict each other, such as group=32 and channel.
+//         The daemon knows which targets can be.
 // Threads Pure functions.
 #ifndef GEMMD_CLIENT_QUANTIZE_TO_H_
 #define GEMMD_CLIENT_QUANTIZE_TO_H_

@@ -34,7 +34,7 @@ constexpr char kExitCodes[] =
     "  2   wrong usage\n"
     "  69  no daemon listens at the address\n"
     "  77  the daemon, or the mode of its socket, does not allow this to the caller\n"
-    "  130 ended by Ctrl-C, as the shell tells it; 'register --hold' ends with 0\n";
+    "  130 ended by Ctrl-C, as the shell tells it; 'register --hold' ends with 0 once it holds\n";
 
 constexpr char kOfflineExitCodes[] =
     "  0   done\n"

@@ -47,8 +47,10 @@ std::string QuantizeHelp() {
       "    scale=f16|bf16|f32|e4m3|e5m2|e8m0|none   type of the scales; else f16 for integers, f32 for floats\n"
       "    zero=int|float                           zero points beside the scales (integers)\n"
       "    secondary=tensor|channel                 float32 scales of the scales\n"
-      "    rule=largest|full_range|ocp|nearest_power  how a scale follows from its weights; largest: none\n"
-      "                                             saturates\n"
+      "    rule=largest|full_range|ocp|nearest_power  how a scale follows from its weights; largest: its\n"
+      "                                             largest magnitude becomes the type's largest value,\n"
+      "                                             but rounding the scale (f16, bf16, e4m3, e5m2) or the\n"
+      "                                             zero point (int) may make it saturate\n"
       "    x=int8|e4m3|..., x_group=K, x_scale=f32|e8m0   how x is quantized, with a scale per row or K columns\n"
       "  or a preset, whose words later ones replace (w4a16,group=64):\n";
   for (const auto& [name, meaning] : client::QuantizePresets()) {

@@ -1,5 +1,8 @@
 // What    gemmctl register and explain: a layer of a checkpoint, held for as long as the command
 //         runs.
+#include <semaphore.h>
+
+#include <chrono>
 #include <csignal>
 #include <map>
 #include <utility>
@@ -77,24 +80,33 @@ std::string InfoText(const v1::LayerInfo& info) {
   return table.Text();
 }
 
-// Blocks SIGINT and SIGTERM from now on, for threads to come too, so that sigwait can take them.
-sigset_t BlockSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  return signals;
+sem_t g_release;  // posted by SIGINT and SIGTERM: a handler can reach nothing else
+
+void Release(int) { sem_post(&g_release); }
+
+// From now on SIGINT and SIGTERM release. Until then they end the process, whatever it loads or waits for.
+void CatchSignals() {
+  sem_init(&g_release, 0, 0);
+  struct sigaction action = {};
+  action.sa_handler = &Release;
+  action.sa_flags = SA_RESTART;
+  for (const int number : {SIGINT, SIGTERM}) sigaction(number, &action, nullptr);
+}
+
+bool ReleasedWithin(std::chrono::nanoseconds wait) {
+  const auto until = std::chrono::steady_clock::now().time_since_epoch() + wait;
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(until);
+  const timespec time = {.tv_sec = seconds.count(), .tv_nsec = std::chrono::nanoseconds(until - seconds).count()};
+  return sem_clockwait(&g_release, CLOCK_MONOTONIC, &time) == 0;
 }
 
 // Until Ctrl-C or SIGTERM. Unavailable NOT_RUNNING: the daemon ended first, and what it held is gone.
-absl::Status WaitFor(const Context& context, const client::Session& session, const sigset_t& signals,
-                     const char* what) {
-  constexpr timespec kBetweenLooks{.tv_sec = 0, .tv_nsec = 200'000'000};
+absl::Status WaitFor(const Context& context, const client::Session& session, const char* what) {
+  CatchSignals();
+  std::fflush(context.out);
   std::fprintf(context.err, "holding the %s; Ctrl-C releases %s\n", what,
                what == std::string("layer") ? "it" : "them");
-  std::fflush(context.out);
-  while (sigtimedwait(&signals, nullptr, &kBetweenLooks) < 0) {
+  while (!ReleasedWithin(std::chrono::milliseconds(200))) {
     if (session.connected()) continue;
     return Error(absl::StatusCode::kUnavailable, "NOT_RUNNING",
                  absl::StrCat("the daemon ended the session; the ", what,
@@ -105,13 +117,11 @@ absl::Status WaitFor(const Context& context, const client::Session& session, con
 
 absl::StatusOr<int> RunRegister(const Context& context, const Arguments& arguments) {
   const bool hold = arguments.Has("hold") || arguments.Has("keep");
-  sigset_t signals;
-  if (hold) signals = BlockSignals();
   if (arguments.Has("all")) {
     GEMMD_ASSIGN_OR_RETURN(const v1::RegisterModelRequest request, ModelRequest(arguments));
     GEMMD_ASSIGN_OR_RETURN(client::Session session, context.OpenSession("gemmctl register"));
     GEMMD_ASSIGN_OR_RETURN(const client::Model model, RegisterAll(context, request, session));
-    if (hold) GEMMD_RETURN_IF_ERROR(WaitFor(context, session, signals, "layers"));
+    if (hold) GEMMD_RETURN_IF_ERROR(WaitFor(context, session, "layers"));
     return model.failures.empty() ? kDone : kFailed;
   }
   GEMMD_RETURN_IF_ERROR(CheckOneModule(arguments));
@@ -127,7 +137,7 @@ absl::StatusOr<int> RunRegister(const Context& context, const Arguments& argumen
   } else {
     context.Print(InfoText(layer.info()));
   }
-  if (hold) GEMMD_RETURN_IF_ERROR(WaitFor(context, session, signals, "layer"));
+  if (hold) GEMMD_RETURN_IF_ERROR(WaitFor(context, session, "layer"));
   return kDone;
 }
 
@@ -176,7 +186,8 @@ Command RegisterCommand() {
   for (Option& option : SliceOptions()) options.push_back(std::move(option));
   for (Option& option : ModelOptions()) options.push_back(std::move(option));
   options.push_back({"hold", 0, "", "",
-                     "keep the layer until Ctrl-C or SIGTERM; exit 69 when the daemon ends first"});
+                     "keep the layer until Ctrl-C or SIGTERM (while it is being loaded, they cancel); exit 69 when the "
+                     "daemon ends first"});
   options.push_back({"keep", 0, "", "", "the same as --hold"});
   return {
       .name = "register",

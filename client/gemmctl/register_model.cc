@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "client/gemmctl/format_text.h"
 #include "client/gemmctl/progress_line.h"
@@ -84,15 +85,35 @@ std::string FailuresText(const client::Model& model) {
   return table.Text();
 }
 
+// "3.41e-02"; "-" of weights that were quantized before.
+std::string ErrorText(const v1::LayerInfo& info) {
+  if (info.quantized() == v1::SCALE_RULE_UNSPECIFIED) return "-";
+  return absl::StrFormat("%.2e", info.quantization_error());
+}
+
+bool AnyQuantizedHere(const client::Model& model) {
+  return std::any_of(model.layers.begin(), model.layers.end(), [](const auto& entry) {
+    return entry.second.info().quantized() != v1::SCALE_RULE_UNSPECIFIED;
+  });
+}
+
 std::string ModelText(const client::Model& model) {
-  Table layers({"MODULE", "E x N x K", "WEIGHT", "FORMAT", "ON DEVICE", "HELD BY"});
+  const bool quantized = AnyQuantizedHere(model);
+  std::vector<std::string> header = {"MODULE", "E x N x K", "WEIGHT", "FORMAT", "ON DEVICE", "HELD BY"};
+  if (quantized) header.push_back("RELATIVE ERROR");
+  Table layers(header);
   uint64_t bytes = 0;
   for (const auto& [module, layer] : model.layers) {
     const v1::LayerInfo info = layer.info();
     bytes += info.bytes();
-    layers.Add({module, absl::StrCat(info.experts(), " x ", info.n(), " x ", info.k()),
-                FormatText(info.spec().weight(), "none"), SourceText(info),
-                BytesText(info.bytes()), absl::StrCat(info.references())});
+    std::vector<std::string> row = {module,
+                                    absl::StrCat(info.experts(), " x ", info.n(), " x ", info.k()),
+                                    FormatText(info.spec().weight(), "none"),
+                                    SourceText(info),
+                                    BytesText(info.bytes()),
+                                    absl::StrCat(info.references())};
+    if (quantized) row.push_back(ErrorText(info));
+    layers.Add(std::move(row));
   }
   std::string text = absl::StrCat(layers.Text(), "\n", model.layers.size(), " layers, ",
                                   BytesText(bytes), " on the device\n");

@@ -22,6 +22,8 @@ constexpr std::pair<absl::string_view, absl::string_view> kOptions[] = {
     {"modules", "--modules"},
     {"exclude", "--exclude"},
     {"name", "--name"},
+    {"checkpoint.quantize", "--quantize"},
+    {"quantize", "--quantize"},
     {"checkpoint.path", "the checkpoint's folder"},
     {"path", "the checkpoint's folder"},
     {"checkpoint.module", "the module"}};
@@ -42,12 +44,19 @@ std::string OptionOf(absl::string_view field) {
   return "";
 }
 
+// Other faults of a target stand after its field: "checkpoint.quantize: weights of 16 bits are not quantized".
+std::string MessageOfTarget(const std::string& message) {
+  absl::string_view rest = message;
+  absl::ConsumePrefix(&rest, "checkpoint.");
+  return absl::StartsWith(rest, "quantize: ") ? absl::StrCat("--", rest) : message;
+}
+
 }  // namespace
 
 std::string MessageForOptions(const absl::Status& status) {
   const std::string reason = ReasonOf(status);
   const std::string message(status.message());
-  if (reason != "OUT_OF_RANGE" && reason != "MISSING_FIELD") return message;
+  if (reason != "OUT_OF_RANGE" && reason != "MISSING_FIELD") return MessageOfTarget(message);
   for (const absl::string_view field : kOfManifest) {
     if (absl::StartsWith(message, field)) return absl::StrCat("--manifest: ", message);
   }

@@ -10,8 +10,9 @@
 
 namespace gemmd::gemmctl {
 
-// "slice.rows.rank.rank is 5, must be below size 4" -> "the rank of --rows is 5, must be below size 4". The message
-// as it is where the status is not about a field, or about one that no option fills.
+// "slice.rows.rank.rank is 5, must be below size 4" -> "the rank of --rows is 5, must be below size 4";
+// "checkpoint.quantize: ..." -> "--quantize: ...". The message as it is where the status is not about a field, or about
+// one that no option fills.
 std::string MessageForOptions(const absl::Status& status);
 
 }  // namespace gemmd::gemmctl

@@ -231,25 +231,6 @@ absl::StatusOr<int> ImportTables(const Context& context, const Arguments& argume
   return code;
 }
 
-absl::StatusOr<int> RunTune(const Context& context, const Arguments& arguments) {
-  using Action = absl::StatusOr<int> (*)(const Context&, const Arguments&, const client::Admin&);
-  Action action = &Measure;
-  int chosen = 0;
-  constexpr std::pair<const char*, Action> kActions[] = {
-      {"list", &ListTables}, {"export", &ExportTables}, {"import", &ImportTables}};
-  for (const auto& [name, other] : kActions) {
-    if (!arguments.Has(name)) continue;
-    action = other;
-    ++chosen;
-  }
-  if (chosen > 1) return BadArgument("--list, --export and --import are commands of their own");
-  if (chosen == 1 && !arguments.positional().empty()) {
-    return BadArgument(absl::StrCat("'", arguments.positional()[0], "' is one word too many"));
-  }
-  GEMMD_ASSIGN_OR_RETURN(const client::Admin admin, context.OpenAdmin());
-  return action(context, arguments, admin);
-}
-
 std::vector<Option> TuneOptions() {
   std::vector<Option> options = NamingOptions();
   for (const Option& option : std::vector<Option>{
@@ -270,6 +251,46 @@ std::vector<Option> TuneOptions() {
     options.push_back(option);
   }
   return options;
+}
+
+struct TuneAction {
+  const char* name;  // its option; empty: to measure
+  absl::StatusOr<int> (*run)(const Context&, const Arguments&, const client::Admin&);
+};
+
+constexpr TuneAction kMeasure = {"", &Measure};
+constexpr TuneAction kTuneActions[] = {{"list", &ListTables}, {"export", &ExportTables}, {"import", &ImportTables}};
+
+absl::StatusOr<TuneAction> TuneActionOf(const Arguments& arguments) {
+  TuneAction chosen = kMeasure;
+  for (const TuneAction& action : kTuneActions) {
+    if (!arguments.Has(action.name)) continue;
+    if (chosen.run != kMeasure.run) return BadArgument("--list, --export and --import are commands of their own");
+    chosen = action;
+  }
+  return chosen;
+}
+
+// --list, --export and --import take nothing of what measuring takes; --force goes with --export only.
+absl::Status CheckTuneWords(const TuneAction& action, const Arguments& arguments) {
+  const std::string name = action.name;
+  if (arguments.Has("force") && name != "export") return BadArgument("--force needs --export");
+  if (name.empty()) return absl::OkStatus();
+  if (!arguments.positional().empty()) {
+    return BadArgument(absl::StrCat("'", arguments.positional()[0], "' is one word too many"));
+  }
+  for (const Option& option : TuneOptions()) {
+    if (!arguments.Given(option.name) || option.name == name || option.name == "force") continue;
+    return BadArgument(absl::StrCat("tune --", name, " takes no --", option.name));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> RunTune(const Context& context, const Arguments& arguments) {
+  GEMMD_ASSIGN_OR_RETURN(const TuneAction action, TuneActionOf(arguments));
+  GEMMD_RETURN_IF_ERROR(CheckTuneWords(action, arguments));
+  GEMMD_ASSIGN_OR_RETURN(const client::Admin admin, context.OpenAdmin());
+  return action.run(context, arguments, admin);
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "core/checkpoint/checkpoint.h"
 
-#include <algorithm>
-#include <map>
 #include <set>
 #include <utility>
 
@@ -14,6 +12,7 @@
 #include "core/checkpoint/model_facts.h"
 #include "core/checkpoint/module_names.h"
 #include "core/checkpoint/module_tensors.h"
+#include "core/checkpoint/plain_modules.h"
 #include "core/checkpoint/reader.h"
 #include "core/checkpoint/reader_parts.h"
 #include "core/quant/combine.h"
@@ -85,7 +84,8 @@ absl::StatusOr<StandardTensor> ReadWeights(const Reading& reading, ModuleTensors
   } else if (!IsPlainLinear(tensors)) {
     return UnsupportedFormat(
         absl::StrCat(files.config_file(), ": module ", tensors.module(),
-                     ": there is no quantization_config, and it holds no plain .weight [N, K]"));
+                     ": there is no quantization_config, and it holds no plain .weight [N, K] (experts in one "
+                     "tensor are read where they are quantized)"));
   }
   format = "unquantized";
   return ReadUnquantized(tensors);
@@ -253,35 +253,6 @@ absl::StatusOr<CheckpointLayer> ReadSlice(const Reading& reading, SliceRequest s
   }
   GEMMD_RETURN_IF_ERROR(CutOut(slice, layer.tensor));
   return layer;
-}
-
-// Names of the linears of a checkpoint that is not quantized. What lies in a file that cannot be read counts, so that
-// it fails and does not go missing, unless modules of its role elsewhere, or its name, show that it is none.
-std::vector<std::string> ListLinears(const CheckpointFiles& files) {
-  const auto shards = files.Shards();
-  std::set<std::string> linears;
-  std::map<std::string, bool> is_linear;  // by role
-  std::vector<std::string> unknown;
-  for (const auto& [name, shard] : files.index()) {
-    absl::string_view stem = name;
-    if (!absl::ConsumeSuffix(&stem, ".weight")) continue;
-    const std::string module(stem);
-    const SafetensorsFile* const file = shards.at(shard);
-    if (file == nullptr) {
-      unknown.push_back(module);
-      continue;
-    }
-    const TensorInfo* const info = file->Find(name);
-    const bool linear = info != nullptr && info->shape.size() == 2;
-    if (linear) linears.insert(module);
-    is_linear[RoleOf(module)] = linear;
-  }
-  for (const std::string& module : unknown) {
-    const auto role = is_linear.find(RoleOf(module));
-    const bool is_norm = absl::StrContains(module, "norm");
-    if (role == is_linear.end() ? !is_norm : role->second) linears.insert(module);
-  }
-  return std::vector<std::string>(linears.begin(), linears.end());
 }
 
 absl::StatusOr<CheckpointLayer> Read(const Reading& reading, const std::string& module,

@@ -143,10 +143,29 @@ class FakeDaemon::Admins : public v1::AdminService::Service {
   FakeDaemon* const daemon_;
 };
 
+class FakeDaemon::Models : public v1::ModelService::Service {
+ public:
+  explicit Models(FakeDaemon* daemon) : daemon_(daemon) {}
+  grpc::Status RegisterModel(grpc::ServerContext* context, const v1::RegisterModelRequest*,
+                             grpc::ServerWriter<v1::RegisterModelProgress>* writer) override {
+    const grpc::Status entered = daemon_->Enter("RegisterModel", context, true);
+    if (!entered.ok()) return entered;
+    v1::RegisterModelProgress progress;
+    progress.mutable_module()->set_module("m");
+    progress.mutable_module()->mutable_progress()->mutable_layer()->set_name("m");
+    writer->Write(progress);
+    return grpc::Status::OK;
+  }
+
+ private:
+  FakeDaemon* const daemon_;
+};
+
 FakeDaemon::FakeDaemon(const std::string& directory)
     : directory_(directory),
       gemms_(std::make_unique<Gemms>(this)),
-      admins_(std::make_unique<Admins>(this)) {}
+      admins_(std::make_unique<Admins>(this)),
+      models_(std::make_unique<Models>(this)) {}
 
 FakeDaemon::~FakeDaemon() { Stop(); }
 
@@ -162,6 +181,7 @@ void FakeDaemon::Start() {
   builder.RegisterService(static_cast<v1::LayerService::Service*>(this));
   builder.RegisterService(gemms_.get());
   builder.RegisterService(admins_.get());
+  builder.RegisterService(models_.get());
   server_ = builder.BuildAndStart();
   listener_ = ListenAt(directory_ + "/session.sock");
   acceptor_ = std::thread([this, listener = listener_] { AcceptLoop(listener); });
@@ -296,6 +316,11 @@ grpc::Status FakeDaemon::Hello(grpc::ServerContext* context, const v1::HelloRequ
                                v1::HelloResponse* response) {
   response->set_server_version("fake");
   response->set_max_message_bytes(8192);
+  if (!device.empty()) {
+    v1::DeviceInfo* const only = response->add_devices();
+    only->set_id(device);
+    only->set_ready(true);
+  }
   if (offer_session_socket) response->set_session_socket(directory_ + "/session.sock");
   return Enter("Hello", context, false);
 }
@@ -390,6 +415,10 @@ grpc::Status FakeDaemon::RegisterLayer(grpc::ServerContext* context,
   progress.mutable_layer()->set_layer_id(id);
   progress.mutable_layer()->set_digest(digest);
   progress.mutable_layer()->set_name(request->name());
+  if (request->checkpoint().has_quantize()) {
+    progress.mutable_layer()->set_quantized(v1::SCALE_RULE_LARGEST);
+    progress.mutable_layer()->set_quantization_error(0.0625);
+  }
   writer->Write(progress);
   return grpc::Status::OK;
 }

@@ -17,6 +17,7 @@
 #include "gemmd/v1/admin.grpc.pb.h"
 #include "gemmd/v1/gemm.grpc.pb.h"
 #include "gemmd/v1/layer.grpc.pb.h"
+#include "gemmd/v1/model.grpc.pb.h"
 #include "gemmd/v1/region.grpc.pb.h"
 #include "gemmd/v1/session.grpc.pb.h"
 #include "kernels/base/mutex.h"
@@ -47,6 +48,7 @@ class FakeDaemon : public v1::SessionService::Service,
 
   std::atomic<bool> offer_session_socket{true};
   std::string digest = "d1";
+  std::string device;  // the only one; empty = none
   std::atomic<uint64_t> armed_numerics{0};  // that batch-invariant requests may name; 0 = none
   v1::ImportTuningResponse imported_tuning;  // what ImportTuning answers
   int gemms_before_break = -1;  // the Submit stream ends after so many answers; -1 = never
@@ -61,6 +63,7 @@ class FakeDaemon : public v1::SessionService::Service,
  private:
   class Gemms;   // GemmService: its methods have the names of messages
   class Admins;  // AdminService: imports only
+  class Models;  // ModelService: every model has one module, "m"
 
   grpc::Status Enter(const std::string& method, grpc::ServerContext* context, bool needs_session);
   std::string OpenToken();
@@ -92,6 +95,7 @@ class FakeDaemon : public v1::SessionService::Service,
   const std::string directory_;
   std::unique_ptr<Gemms> gemms_;
   std::unique_ptr<Admins> admins_;
+  std::unique_ptr<Models> models_;
   std::unique_ptr<grpc::Server> server_;
   int listener_ = -1;
   std::thread acceptor_;

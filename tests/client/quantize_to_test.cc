@@ -66,6 +66,24 @@ TEST(QuantizeToTest, PresetsAreTextsThatLaterWordsReplace) {
   EXPECT_EQ(mxfp8.rule(), v1::SCALE_RULE_OCP);
 }
 
+TEST(QuantizeToTest, WordsThatContradictEachOtherAreNamed) {
+  for (const auto& [text, message] : std::vector<std::pair<std::string, std::string>>{
+           {"int4,group=32,channel", "'group=32' and 'channel' contradict each other"},
+           {"int4,group=32,group=64", "'group=32' and 'group=64'"},
+           {"int4,block=8x8,scale=f16,tensor", "'block=8x8' and 'tensor'"},
+           {"int4,scale=none,group=32", "'scale=none' and 'group=32'"},
+           {"int4,group=32,scale=none", "'scale=none' and 'group=32'"},
+           {"int4,scale=f16,scale=none", "'scale=f16' and 'scale=none'"},
+           {"int4,x=int8,x=none", "'x=int8' and 'x=none'"},
+           {"w4a16,group=64,channel", "'group=64' and 'channel'"}}) {
+    const auto target = ParseQuantizeTo(text);
+    EXPECT_EQ(ReasonOf(target.status()), "BAD_ARGUMENT") << text;
+    EXPECT_THAT(std::string(target.status().message()), HasSubstr(message)) << text;
+  }
+  EXPECT_EQ(Parsed("int4,group=32,group=32").spec().scale_block_k(), 32u) << "said twice";
+  EXPECT_EQ(Parsed("w4a16,channel,scale=bf16").spec().scale_block_k(), 0u) << "a preset's words are replaced";
+}
+
 TEST(QuantizeToTest, BadWordsAreNamedWithWhatIsPossible) {
   for (const auto& [text, message] : std::vector<std::pair<std::string, std::string>>{
            {"", "'': expected int1 to int8"},

@@ -97,6 +97,16 @@ TEST_F(GemmctlDaemonTest, AnImportOfTuningThatTakesNothingFails) {
   EXPECT_EQ(Gemmctl({"tune", "--import", path}).code, kDone) << "an empty export";
 }
 
+TEST_F(GemmctlDaemonTest, RegisterAllTellsTheErrorOfWhatWasQuantized) {
+  const ToolRun quantized = Gemmctl({"register", "p", "--all", "--quantize", "int4"});
+  EXPECT_EQ(quantized.code, kDone) << quantized.err;
+  EXPECT_THAT(quantized.out, HasSubstr("RELATIVE ERROR"));
+  EXPECT_THAT(quantized.out, HasSubstr("6.25e-02"));
+  const ToolRun stored = Gemmctl({"register", "p", "--all"});
+  EXPECT_EQ(stored.code, kDone) << stored.err;
+  EXPECT_THAT(stored.out, testing::Not(HasSubstr("RELATIVE ERROR")));
+}
+
 TEST_F(GemmctlDaemonTest, SaysOnceThatItWaitsForTheNextDaemon) {
   Context context;
   context.socket = daemon_->socket_path();

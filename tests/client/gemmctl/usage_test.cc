@@ -189,6 +189,27 @@ TEST(CacheUsageTest, EveryActionTakesItsOwnOptionsOnly) {
   EXPECT_EQ(Without({"cache", "list", "--arch", "sm_90a", "--limit", "5"}).code, kNotRunning);
 }
 
+TEST(TuneUsageTest, EveryActionTakesItsOwnOptionsOnly) {
+  for (const Words& bad : std::vector<Words>{{"--list", "--quantize", "int4"},
+                                             {"--list", "--modules", "*"},
+                                             {"--list", "--exclude", "*"},
+                                             {"--list", "--fuse"},
+                                             {"--list", "--tp", "0/4"},
+                                             {"--list", "--samples", "15"},
+                                             {"--export", "/no/such", "--running"},
+                                             {"--import", "/no/such", "--m", "1"}}) {
+    Words words = bad;
+    words.insert(words.begin(), "tune");
+    const ToolRun run = Without(words);
+    EXPECT_EQ(run.code, kUsage) << testing::PrintToString(words);
+    EXPECT_THAT(run.err, HasSubstr("tune " + bad[0] + " takes no --")) << testing::PrintToString(words);
+  }
+  EXPECT_THAT(Without({"tune", "--list", "--force"}).err, HasSubstr("--force needs --export"));
+  EXPECT_THAT(Without({"tune", "p", "--force"}).err, HasSubstr("--force needs --export"));
+  EXPECT_THAT(Without({"tune", "--list", "--export", "f"}).err, HasSubstr("commands of their own"));
+  EXPECT_EQ(Without({"tune", "--list"}).code, kNotRunning);
+}
+
 TEST(NumericsTest, AnIdThatThereIsNotIsNotShown) {
   v1::ExecutionReport report;
   report.set_kernel("cpu");
@@ -227,6 +248,24 @@ TEST(RequestFieldsTest, AreNamedByTheirOptions) {
   EXPECT_EQ(said("shapes[3].n is 0, must be at least 1"), "--manifest: shapes[3].n is 0, must be at least 1");
   EXPECT_EQ(said("name_prefix is 7, must be 8"), "name_prefix is 7, must be 8") << "another field";
   EXPECT_EQ(said("name is taken", "LAYER_CONFLICT"), "name is taken") << "no field of a request";
+}
+
+TEST(RequestFieldsTest, WhatTheDaemonSaysOfATargetIsSaidOfQuantize) {
+  const auto said = [](const char* message, const char* reason = "BAD_SPEC") {
+    return MessageForOptions(Error(absl::StatusCode::kInvalidArgument, reason, message));
+  };
+  EXPECT_EQ(said("checkpoint.quantize: scale: no"), "--quantize: scale: no");
+  EXPECT_EQ(said("quantize: no"), "--quantize: no");
+  EXPECT_EQ(said("checkpoint.quantize: spec.weight is missing", "MISSING_FIELD"), "--quantize: spec.weight is missing");
+  EXPECT_EQ(said("checkpoint.quantize.rule is 9, must be below 5", "OUT_OF_RANGE"),
+            "the rule of --quantize is 9, must be below 5");
+  EXPECT_EQ(said("quantized weights: no"), "quantized weights: no") << "no field";
+}
+
+TEST(ManualTest, SaysWhereRuleLargestMaySaturate) {
+  const std::string manual = Tool({"register", "--help"}).out;
+  EXPECT_THAT(manual, testing::Not(HasSubstr("largest: none")));
+  EXPECT_THAT(manual, HasSubstr("rounding the scale (f16, bf16, e4m3, e5m2)"));
 }
 
 TEST(ManualTest, SaysWhatTimeoutDoesNotLimitAndWhatCtrlCGives) {

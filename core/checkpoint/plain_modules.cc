@@ -1,0 +1,73 @@
+#include "core/checkpoint/plain_modules.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "core/checkpoint/module_names.h"
+
+namespace gemmd {
+namespace {
+
+// Whether a tensor that is not quantized holds all experts of a layer, as its name or the config's count says.
+bool IsExpertStack(const std::string& name, const TensorInfo& info, const ModelFacts& facts) {
+  if (info.shape.size() != 3) return false;
+  if (absl::StrContains(name, ".experts.")) return true;
+  const auto has_count = [&info](const ModelFacts::ExpertCount& experts) {
+    return experts.count == info.shape[0] && info.shape[1] > 1;
+  };
+  return std::any_of(facts.expert_counts.begin(), facts.expert_counts.end(), has_count);
+}
+
+// The modules of a checkpoint that is not quantized, by what their tensors look like.
+struct PlainModules {
+  std::set<std::string> linears;  // and stacks of experts
+  std::set<std::string> linear_roles;
+  std::set<std::string> others;   // with other tensors, or in a file that cannot be read
+  std::set<std::string> unread;   // weights in such a file
+};
+
+PlainModules SortPlainModules(const CheckpointFiles& files) {
+  const auto shards = files.Shards();
+  PlainModules modules;
+  for (const auto& [name, shard] : files.index()) {
+    absl::string_view stem = name;
+    const bool is_weight = absl::ConsumeSuffix(&stem, ".weight");
+    const std::string module(is_weight ? stem : stem.substr(0, stem.rfind('.')));
+    const SafetensorsFile* const file = shards.at(shard);
+    if (file == nullptr && is_weight) modules.unread.insert(module);
+    const TensorInfo* const info = file == nullptr ? nullptr : file->Find(name);
+    if (file != nullptr && info == nullptr) continue;  // of the index alone
+    if (info != nullptr && is_weight && info->shape.size() == 2) {
+      modules.linears.insert(module);
+      modules.linear_roles.insert(RoleOf(module));
+    } else if (info != nullptr && IsExpertStack(name, *info, files.model_facts())) {
+      modules.linears.emplace(stem);
+    } else {
+      modules.others.insert(module);
+    }
+  }
+  return modules;
+}
+
+}  // namespace
+
+std::vector<std::string> ListLinears(const CheckpointFiles& files) {
+  PlainModules modules = SortPlainModules(files);
+  std::set<std::string> roles;  // of whole weights
+  for (const std::string& module : modules.others) {
+    const std::string role = RoleOf(module);
+    const bool is_unread = modules.unread.count(module) > 0;
+    if (!is_unread) roles.insert(role);
+    if (modules.linear_roles.count(role) > 0) modules.linears.insert(module);
+  }
+  for (const std::string& module : modules.unread) {
+    const bool is_known = roles.count(RoleOf(module)) > 0;
+    if (!is_known && !absl::StrContains(module, "norm")) modules.linears.insert(module);
+  }
+  return std::vector<std::string>(modules.linears.begin(), modules.linears.end());
+}
+
+}  // namespace gemmd

@@ -1,0 +1,21 @@
+// What    The linears of a checkpoint that is not quantized, by what its tensors look like.
+// Damaged What cannot be read is listed too, so that it fails and does not go missing: experts in one tensor; modules
+//         without a weight [N, K] that have one elsewhere, in another layer; and what lies in a file that cannot be
+//         read, unless its name or modules of its role show that it is none.
+// Threads Pure function.
+#ifndef GEMMD_CORE_CHECKPOINT_PLAIN_MODULES_H_
+#define GEMMD_CORE_CHECKPOINT_PLAIN_MODULES_H_
+
+#include <string>
+#include <vector>
+
+#include "core/checkpoint/checkpoint_files.h"
+
+namespace gemmd {
+
+// Sorted.
+std::vector<std::string> ListLinears(const CheckpointFiles& files);
+
+}  // namespace gemmd
+
+#endif  // GEMMD_CORE_CHECKPOINT_PLAIN_MODULES_H_

@@ -44,15 +44,7 @@ class HadamardGemmTest : public GpuTest {
     for (const int64_t block : blocks) {
       for (const int64_t m : rows) {
         for (const bool batch_invariant : {false, true}) {
-          const GemmCase c{.m = m,
-                           .x_type = types[index % 3],
-                           .y_type = index % 2 == 0 ? kBFloat16 : kFloat32,
-                           .x_gap = index % 4 == 0 ? 0 : 3,
-                           .y_gap = 5,
-                           .shift = index % 5 == 0 ? 1 : 0,
-                           .sampled = 40,
-                           .batch_invariant = batch_invariant,
-                           .sum_bits = sum_bits};
+          const GemmCase c = CaseAt(index, m, types[index % 3], batch_invariant, sum_bits);
           ++index;
           const GemmRun run = RunHadamardCase(runner(), tensor, layer, c, block, random_);
           ASSERT_FALSE(HasFailure()) << run.report.kernel << ", M " << m << ", block " << block << ", x of "

@@ -134,15 +134,8 @@ class ScaledGemmTest : public GpuTest {
     int64_t index = 0;
     for (const int64_t m : {0, 1, 3, 17, 64, 130, 300}) {
       for (const bool batch_invariant : {false, true}) {
-        const GemmCase c{.m = m,
-                         .x_type = XType(index),
-                         .y_type = index % 2 == 0 ? kBFloat16 : kFloat32,
-                         .x_gap = index % 4 == 0 ? 0 : 3,
-                         .y_gap = 5,
-                         .shift = index % 5 == 0 ? 1 : 0,
-                         .sampled = 40,
-                         .batch_invariant = batch_invariant,
-                         .sum_bits = sum_bits};
+        const GemmCase c = CaseAt(index, m, XType(index), batch_invariant,
+                                  sum_bits);
         ++index;
         const GemmRun run = RunScaledCase(runner(), tensor, layer, c, random_);
         ASSERT_FALSE(HasFailure()) << run.report.kernel << ", M " << m << ", K " << shape.k << ", x of "

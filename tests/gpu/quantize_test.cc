@@ -235,15 +235,8 @@ class QuantizedGemmTest : public GpuTest {
     for (const int64_t m : sizes) {
       for (const bool batch_invariant : {false, true}) {
         // The tensor unit keeps about 14 bits of sums of 8-bit floats.
-        const GemmCase c{.m = m,
-                         .x_type = x_types[index % 3],
-                         .y_type = index % 2 == 0 ? kBFloat16 : kFloat32,
-                         .x_gap = index % 4 == 0 ? 0 : 3,
-                         .y_gap = 5,
-                         .shift = index % 5 == 0 ? 1 : 0,
-                         .sampled = 40,
-                         .batch_invariant = batch_invariant,
-                         .sum_bits = spec.activation == kInt8 ? 19 : 11};
+        const GemmCase c = CaseAt(index, m, x_types[index % 3], batch_invariant,
+                                  spec.activation == kInt8 ? 19 : 11);
         ++index;
         const GemmRun run = RunQuantizedCase(runner(), tensor, layer, c, random_);
         ASSERT_FALSE(HasFailure()) << run.report.kernel << ", M " << m << ", K " << shape.k

@@ -121,6 +121,20 @@ struct GemmCase {
   int sum_bits = 19;  // accuracy of the arithmetic, as in Tolerance
 };
 
+// Case `index` of a row of them: strides, offsets and types of y change from one to the next.
+inline GemmCase CaseAt(int64_t index, int64_t m, const NumberFormat& x_type, bool batch_invariant,
+                       int sum_bits) {
+  return {.m = m,
+          .x_type = x_type,
+          .y_type = index % 2 == 0 ? kBFloat16 : kFloat32,
+          .x_gap = index % 4 == 0 ? 0 : 3,
+          .y_gap = 5,
+          .shift = index % 5 == 0 ? 1 : 0,
+          .sampled = 40,
+          .batch_invariant = batch_invariant,
+          .sum_bits = sum_bits};
+}
+
 struct GemmRun {
   HostMatrix x;
   HostMatrix y;

@@ -17,6 +17,15 @@ ssize_t NoSpace(int, const void*, size_t) {
   errno = ENOSPC;
   return -1;
 }
+bool g_disk_is_full;
+FileCalls CallsOfAFullDisk() {
+  g_disk_is_full = true;
+  FileCalls calls = SystemFileCalls();
+  calls.write = [](int fd, const void* bytes, size_t size) {
+    return g_disk_is_full ? NoSpace(fd, bytes, size) : SystemFileCalls().write(fd, bytes, size);
+  };
+  return calls;
+}
 int NoInode(const char*, int, mode_t) {
   errno = EDQUOT;
   return -1;
@@ -53,35 +62,23 @@ TEST_F(DiskFaultTest, FullDiskCostsTheFileNotTheKernel) {
 TEST_F(DiskFaultTest, FullDiskThatTakesNoUsesIsWarnedAboutUntilItDoes) {
   ASSERT_TRUE(Get(*Open()).ok());
   ASSERT_TRUE(Get(*Open(), 3).ok());
-  static bool is_full;
-  is_full = true;
-  FileCalls calls = SystemFileCalls();
-  calls.write = [](int fd, const void* bytes, size_t size) {
-    return is_full ? NoSpace(fd, bytes, size) : SystemFileCalls().write(fd, bytes, size);
-  };
-  const auto cache = OpenWith(calls);
+  const auto cache = OpenWith(CallsOfAFullDisk());
   ASSERT_TRUE(Get(*cache).ok());
   EXPECT_EQ(cache->stats().disk_hits, 1);
   EXPECT_EQ(cache->stats().write_failures, 0);
   EXPECT_THAT(cache->stats().warning, HasSubstr("uses: No space left"));
   EXPECT_EQ(cache->disk()->List().front().key + ".kernel", EntryOf(2).filename())
       << "this process knows what it used last";
-  is_full = false;
+  g_disk_is_full = false;
   ASSERT_TRUE(Get(*cache, 3).ok());
   EXPECT_EQ(cache->stats().warning, "");
 }
 
 TEST_F(DiskFaultTest, AFullDiskIsWarnedAboutUntilAKernelReachesIt) {
-  static bool is_full;
-  is_full = true;
-  FileCalls calls = SystemFileCalls();
-  calls.write = [](int fd, const void* bytes, size_t size) {
-    return is_full ? NoSpace(fd, bytes, size) : SystemFileCalls().write(fd, bytes, size);
-  };
-  const auto cache = OpenWith(calls);
+  const auto cache = OpenWith(CallsOfAFullDisk());
   ASSERT_TRUE(Get(*cache).ok());
   EXPECT_THAT(cache->stats().warning, HasSubstr("No space left"));
-  is_full = false;
+  g_disk_is_full = false;
   ASSERT_TRUE(Get(*cache, 3).ok());
   EXPECT_EQ(cache->stats().warning, "");
 }

@@ -62,7 +62,8 @@ TEST_F(DiskFaultTest, FullDiskCostsTheFileNotTheKernel) {
 TEST_F(DiskFaultTest, FullDiskThatTakesNoUsesIsWarnedAboutUntilItDoes) {
   ASSERT_TRUE(Get(*Open()).ok());
   ASSERT_TRUE(Get(*Open(), 3).ok());
-  const auto cache = OpenWith(CallsOfAFullDisk());
+  const FileCalls calls = CallsOfAFullDisk();  // outlives the cache
+  const auto cache = OpenWith(calls);
   ASSERT_TRUE(Get(*cache).ok());
   EXPECT_EQ(cache->stats().disk_hits, 1);
   EXPECT_EQ(cache->stats().write_failures, 0);
@@ -75,7 +76,8 @@ TEST_F(DiskFaultTest, FullDiskThatTakesNoUsesIsWarnedAboutUntilItDoes) {
 }
 
 TEST_F(DiskFaultTest, AFullDiskIsWarnedAboutUntilAKernelReachesIt) {
-  const auto cache = OpenWith(CallsOfAFullDisk());
+  const FileCalls calls = CallsOfAFullDisk();  // outlives the cache
+  const auto cache = OpenWith(calls);
   ASSERT_TRUE(Get(*cache).ok());
   EXPECT_THAT(cache->stats().warning, HasSubstr("No space left"));
   g_disk_is_full = false;

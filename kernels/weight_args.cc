@@ -33,6 +33,8 @@ WeightArgs MakeWeightArgs(const QuantSpec& spec, const LayerShape& shape, int64_
   args.k = static_cast<int32_t>(shape.k);
   args.scale_rows = static_cast<int32_t>(spec.ScaleRows(shape.n));
   args.scale_columns = static_cast<int32_t>(scale_columns);
+  args.secondary_scale_rows =
+      static_cast<int32_t>(spec.secondary_scale == SecondaryScaleKind::kChannel ? shape.n : 1);
   args.scale_block_n = block(spec.scale_block_n, shape.n);
   args.scale_block_k = block(spec.scale_block_k, shape.k);
   args.bias_type = spec.bias == kFloat16    ? ElementType::kFloat16

@@ -21,8 +21,8 @@ struct WeightArgs {
   const uint32_t* codes;  // null where `packed` has them
   const void* scales;
   const void* zero_points;
-  const float* secondary_scales;
-  const int32_t* group_index;
+  const float* secondary_scales;  // [E, secondary_scale_rows]; null = 1
+  const int32_t* group_index;     // [E, K], the scale column of k; null = k / scale_block_k
   const void* bias;
   const float* activation_scale;  // [E], multiplies the finished sum
   int64_t row_words;              // words of 32 bits per row of codes
@@ -31,6 +31,7 @@ struct WeightArgs {
   int32_t k;
   int32_t scale_rows;
   int32_t scale_columns;
+  int32_t secondary_scale_rows;  // n, or 1 for one per expert
   int32_t scale_block_n;  // 1 or more; n when all rows share one scale
   int32_t scale_block_k;  // 1 or more; k when all columns share one scale
   ElementType bias_type;

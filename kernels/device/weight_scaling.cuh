@@ -1,6 +1,8 @@
 // What    Granularity of scales: where the scale and zero point of a weight are, and
 //         w = (code - zero_point) * scale * secondary_scale in float32.
 // Shapes  Scales and zero points [E, scale_rows, scale_columns], secondary scales [E] or [E, N].
+// Config  kWeight, kScale, kZeroPoint. Secondary scales and a group index are there or not when the kernel runs:
+//         a kernel for each would be six times as many to compile.
 // Sync    None. Apply touches registers only; the loads read one element each.
 #ifndef GEMMD_KERNELS_DEVICE_WEIGHT_SCALING_CUH_
 #define GEMMD_KERNELS_DEVICE_WEIGHT_SCALING_CUH_
@@ -23,14 +25,13 @@ struct WeightScaling {
   __host__ __device__ float Apply(float code) const {
     float weight = code - zero_point;
     if constexpr (kHasScale) weight *= scale;
-    if constexpr (Config::kSecondaryScale != SecondaryScaleKind::kNone) weight *= secondary_scale;
-    return weight;
+    return weight * secondary_scale;
   }
 
   // The scale column of input feature `k`.
   __host__ __device__ static int32_t GridColumn(const WeightArgs& args, int32_t expert, int32_t k) {
     if constexpr (!kUsesGrid) return 0;
-    if constexpr (Config::kHasGroupIndex) {
+    if (args.group_index != nullptr) {
       return args.group_index[static_cast<int64_t>(expert) * args.k + k];
     }
     return k / args.scale_block_k;
@@ -43,10 +44,10 @@ struct WeightScaling {
       const int64_t row = static_cast<int64_t>(expert) * args.scale_rows + n / args.scale_block_n;
       scaling.LoadGrid(args, row * args.scale_columns + grid_column);
     }
-    if constexpr (Config::kSecondaryScale == SecondaryScaleKind::kTensor) {
-      scaling.secondary_scale = args.secondary_scales[expert];
-    } else if constexpr (Config::kSecondaryScale == SecondaryScaleKind::kChannel) {
-      scaling.secondary_scale = args.secondary_scales[static_cast<int64_t>(expert) * args.n + n];
+    if (args.secondary_scales != nullptr) {
+      const int32_t row = args.secondary_scale_rows == 1 ? 0 : n;
+      const int64_t first = static_cast<int64_t>(expert) * args.secondary_scale_rows;
+      scaling.secondary_scale = args.secondary_scales[first + row];
     }
     return scaling;
   }

@@ -2,7 +2,7 @@
 //           LayerConfig    what the numbers of the layer mean
 //           ComputeConfig  which GEMM, with which arithmetic
 //           TuningConfig   how it is cut into pieces
-//         N, K and M are arguments of the kernel, not part of it.
+//         N, K and M are arguments of the kernel, not part of it; so are secondary scales and a group index.
 // Keys    VisitFields is the only field list: the rendered program (and with it the cache key), the
 //         log line and `explain` all come from it.
 // Threads Pure functions.
@@ -24,8 +24,6 @@ struct LayerConfig {
   NumberFormat weight;
   NumberFormat scale;
   ZeroPointKind zero_point = ZeroPointKind::kNone;
-  SecondaryScaleKind secondary_scale = SecondaryScaleKind::kNone;
-  bool has_group_index = false;
   CodeOrder codes = CodeOrder::kRows;
 };
 
@@ -52,12 +50,10 @@ struct GemmConfig {
 template <typename Visitor>
 void VisitFields(const GemmConfig& config, Visitor&& visit) {
   const auto& [layer, compute, tuning] = config;
-  const auto& [weight, scale, zero_point, secondary_scale, has_group_index, codes] = layer;
+  const auto& [weight, scale, zero_point, codes] = layer;
   visit("kWeight", weight);
   visit("kScale", scale);
   visit("kZeroPoint", zero_point);
-  visit("kSecondaryScale", secondary_scale);
-  visit("kHasGroupIndex", has_group_index);
   visit("kCodes", codes);
   const auto& [row_mapping, weight_terms] = compute;
   visit("kRowMapping", row_mapping);

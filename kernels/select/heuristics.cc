@@ -23,8 +23,7 @@ int WeightTerms(const QuantSpec& spec) {
 
 GemmConfig ChooseConfig(const QuantSpec& spec, RowMapping row_mapping, CodeOrder codes) {
   return {
-      .layer = {spec.weight, spec.scale, spec.zero_point, spec.secondary_scale,
-                spec.has_group_index, codes},
+      .layer = {spec.weight, spec.scale, spec.zero_point, codes},
       .compute = {row_mapping, WeightTerms(spec)},
       .tuning = {},
   };

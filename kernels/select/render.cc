@@ -49,18 +49,6 @@ Rendered Render(ZeroPointKind kind) {
   return {};
 }
 
-Rendered Render(SecondaryScaleKind kind) {
-  switch (kind) {
-    case SecondaryScaleKind::kNone:
-      return {"SecondaryScaleKind", "SecondaryScaleKind::kNone"};
-    case SecondaryScaleKind::kTensor:
-      return {"SecondaryScaleKind", "SecondaryScaleKind::kTensor"};
-    case SecondaryScaleKind::kChannel:
-      return {"SecondaryScaleKind", "SecondaryScaleKind::kChannel"};
-  }
-  return {};
-}
-
 Rendered Render(CodeOrder order) {
   switch (order) {
     case CodeOrder::kRows:

@@ -25,7 +25,6 @@ struct Rendered {
 
 Rendered Render(const NumberFormat& format);
 Rendered Render(ZeroPointKind kind);
-Rendered Render(SecondaryScaleKind kind);
 Rendered Render(CodeOrder order);
 Rendered Render(RowMapping mapping);
 Rendered Render(ElementType type);

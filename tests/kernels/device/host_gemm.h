@@ -27,14 +27,11 @@ namespace gemmd::testing {
 
 template <NumberFormat kWeightFormat, NumberFormat kScaleFormat,
           ZeroPointKind kZeroPointKind = ZeroPointKind::kNone,
-          SecondaryScaleKind kSecondaryKind = SecondaryScaleKind::kNone, bool kGroupIndex = false,
           RowMapping kRows = RowMapping::kDense, int kTerms = 2, CodeOrder kOrder = CodeOrder::kRows>
 struct HostConfig {
   static constexpr NumberFormat kWeight = kWeightFormat;
   static constexpr NumberFormat kScale = kScaleFormat;
   static constexpr ZeroPointKind kZeroPoint = kZeroPointKind;
-  static constexpr SecondaryScaleKind kSecondaryScale = kSecondaryKind;
-  static constexpr bool kHasGroupIndex = kGroupIndex;
   static constexpr CodeOrder kCodes = kOrder;
   static constexpr RowMapping kRowMapping = kRows;
   static constexpr int kWeightTerms = kTerms;

@@ -40,6 +40,7 @@ WeightArgs ArgsOf(const StandardTensor& tensor) {
   args.k = static_cast<int32_t>(k);
   args.scale_rows = static_cast<int32_t>(spec.ScaleRows(n));
   args.scale_columns = static_cast<int32_t>(tensor.scale_columns);
+  args.secondary_scale_rows = spec.secondary_scale == SecondaryScaleKind::kChannel ? args.n : 1;
   args.scale_block_n = static_cast<int32_t>(spec.scale_block_n == 0 ? n : spec.scale_block_n);
   args.scale_block_k = static_cast<int32_t>(spec.scale_block_k == 0 ? k : spec.scale_block_k);
   args.bias_type = TypeOf(spec.bias);
@@ -81,8 +82,6 @@ QuantSpec SpecOf(int64_t block_n, int64_t block_k) {
   spec.scale_block_n = block_n;
   spec.scale_block_k = block_k;
   spec.zero_point = Config::kZeroPoint;
-  spec.secondary_scale = Config::kSecondaryScale;
-  spec.has_group_index = Config::kHasGroupIndex;
   return spec;
 }
 
@@ -106,8 +105,8 @@ void ExpectDenseMatches(QuantSpec spec, int64_t n, int64_t k, int64_t m, NumberF
 
 // The config of the same kernel for packed codes.
 template <class Config, CodeOrder kOrder>
-using Packed = HostConfig<Config::kWeight, Config::kScale, Config::kZeroPoint, Config::kSecondaryScale,
-                          false, Config::kRowMapping, Config::kWeightTerms, kOrder>;
+using Packed = HostConfig<Config::kWeight, Config::kScale, Config::kZeroPoint, Config::kRowMapping,
+                          Config::kWeightTerms, kOrder>;
 
 // Arguments whose codes are in `packed` only.
 void UsePacked(const StandardTensor& tensor, const PackedWeights& packed, WeightArgs& args) {
@@ -199,8 +198,7 @@ void ExpectSameBits(QuantSpec spec, int64_t n, int64_t k, int64_t m) {
 TEST(HostGemmTest, CodesOfPackedWeightsGiveTheSameBits) {
   using Int4 = HostConfig<IntegerFormat(4), kFloat16, ZeroPointKind::kInteger>;
   ExpectSameBits<Int4, CodeOrder::kPackedForWide>(SpecOf<Int4>(1, 64), 130, 250, 3);
-  using Mxfp4 = HostConfig<kFloat4E2M1, kFloat8E8M0, ZeroPointKind::kNone, SecondaryScaleKind::kNone,
-                           false, RowMapping::kDense, 1>;
+  using Mxfp4 = HostConfig<kFloat4E2M1, kFloat8E8M0, ZeroPointKind::kNone, RowMapping::kDense, 1>;
   ExpectSameBits<Mxfp4, CodeOrder::kPackedForWide>(SpecOf<Mxfp4>(1, 32), 65, 72, 17);
   using Int8 = HostConfig<IntegerFormat(8), kFloat32>;
   ExpectSameBits<Int8, CodeOrder::kPackedForInt8>(SpecOf<Int8>(1, 0), 70, 300, 5);
@@ -213,10 +211,12 @@ TEST(HostGemmTest, Int4WithGroupsThatDoNotDivideK) {
   ExpectDenseMatches<Config>(spec, 130, 250, 3, kFloat16, kFloat32);
 }
 
-TEST(HostGemmTest, Int3StraddlingWordsWithZeroPointsAndGroupIndex) {
-  using Config = HostConfig<IntegerFormat(3), kBFloat16, ZeroPointKind::kInteger,
-                            SecondaryScaleKind::kChannel, true>;
-  ExpectDenseMatches<Config>(SpecOf<Config>(1, 16), 67, 45, 65, kBFloat16, kBFloat16);
+TEST(HostGemmTest, Int3StraddlingWordsWithZeroPointsChannelScalesAndGroupIndex) {
+  using Config = HostConfig<IntegerFormat(3), kBFloat16, ZeroPointKind::kInteger>;
+  QuantSpec spec = SpecOf<Config>(1, 16);
+  spec.has_group_index = true;
+  spec.secondary_scale = SecondaryScaleKind::kChannel;
+  ExpectDenseMatches<Config>(spec, 67, 45, 65, kBFloat16, kBFloat16);
 }
 
 TEST(HostGemmTest, BlockScaledFloat8) {
@@ -225,15 +225,15 @@ TEST(HostGemmTest, BlockScaledFloat8) {
 }
 
 TEST(HostGemmTest, Mxfp4WithOneTermPerWeight) {
-  using Config = HostConfig<kFloat4E2M1, kFloat8E8M0, ZeroPointKind::kNone,
-                            SecondaryScaleKind::kNone, false, RowMapping::kDense, 1>;
+  using Config = HostConfig<kFloat4E2M1, kFloat8E8M0, ZeroPointKind::kNone, RowMapping::kDense, 1>;
   ExpectDenseMatches<Config>(SpecOf<Config>(1, 32), 65, 72, 17, kBFloat16, kFloat32);
 }
 
 TEST(HostGemmTest, Nvfp4WithSecondaryTensorScale) {
-  using Config =
-      HostConfig<kFloat4E2M1, kFloat8E4M3, ZeroPointKind::kNone, SecondaryScaleKind::kTensor>;
-  ExpectDenseMatches<Config>(SpecOf<Config>(1, 16), 8, 80, 5, kFloat16, kFloat32);
+  using Config = HostConfig<kFloat4E2M1, kFloat8E4M3>;
+  QuantSpec spec = SpecOf<Config>(1, 16);
+  spec.secondary_scale = SecondaryScaleKind::kTensor;
+  ExpectDenseMatches<Config>(spec, 8, 80, 5, kFloat16, kFloat32);
 }
 
 TEST(HostGemmTest, Float32ActivationsAndFloat32WeightsKeepTheirPrecision) {
@@ -328,8 +328,7 @@ TEST(HostGemmTest, ARowsBitsDoNotDependOnItsPlace) {
 }
 
 TEST(HostGemmTest, IndexedRowsReadAndWriteTheirSlots) {
-  using Config = HostConfig<IntegerFormat(4), kFloat16, ZeroPointKind::kInteger,
-                            SecondaryScaleKind::kNone, false, RowMapping::kIndexed>;
+  using Config = HostConfig<IntegerFormat(4), kFloat16, ZeroPointKind::kInteger, RowMapping::kIndexed>;
   Random random(21);
   constexpr int64_t kExperts = 5;
   const StandardTensor tensor = RandomTensor(SpecOf<Config>(1, 16), {kExperts, 12, 40}, random);

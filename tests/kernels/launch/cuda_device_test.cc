@@ -26,10 +26,8 @@ using ::testing::HasSubstr;
 
 using Int4Dense = HostConfig<IntegerFormat(4), kFloat16>;
 using Int8Dense = HostConfig<IntegerFormat(8), kFloat32>;
-using Int4Indexed = HostConfig<IntegerFormat(4), kFloat16, ZeroPointKind::kNone,
-                               SecondaryScaleKind::kNone, false, RowMapping::kIndexed>;
-using Int2Indexed = HostConfig<IntegerFormat(2), kFloat32, ZeroPointKind::kNone,
-                               SecondaryScaleKind::kNone, false, RowMapping::kIndexed>;
+using Int4Indexed = HostConfig<IntegerFormat(4), kFloat16, ZeroPointKind::kNone, RowMapping::kIndexed>;
+using Int2Indexed = HostConfig<IntegerFormat(2), kFloat32, ZeroPointKind::kNone, RowMapping::kIndexed>;
 
 QuantSpec GroupSpec(const NumberFormat& weight, const NumberFormat& scale, int64_t group) {
   QuantSpec spec;

@@ -25,7 +25,7 @@ template <ElementType kX, ElementType kCode, QuantizeMode kMode, bool kHasFactor
 using Transformer =
     HostQuantizeConfig<kX, kCode, kMode, 128, InputActivation::kNone, kBlock, 64, kHasFactors>;
 
-using E4M3Gemm = HostConfig<kFloat8E4M3, kFloat32, ZeroPointKind::kNone, SecondaryScaleKind::kNone, false,
+using E4M3Gemm = HostConfig<kFloat8E4M3, kFloat32, ZeroPointKind::kNone,
                             RowMapping::kDense, 2, CodeOrder::kPackedForFloat8>;
 using Int4Gemm = HostConfig<IntegerFormat(4), kFloat16>;
 constexpr QuantSpec kInt4Spec{.weight = IntegerFormat(4), .scale = kFloat16, .scale_block_k = 64};

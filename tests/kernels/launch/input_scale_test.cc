@@ -230,7 +230,7 @@ class QuantizedInputScaleTest : public InputScalePathTest {
     EXPECT_TRUE(overlaps_);
   }
   using Gemm =
-      HostConfig<kFloat8E4M3, kFloat32, ZeroPointKind::kNone, SecondaryScaleKind::kNone, false,
+      HostConfig<kFloat8E4M3, kFloat32, ZeroPointKind::kNone,
                  RowMapping::kDense, 2, CodeOrder::kPackedForFloat8>;
 };
 

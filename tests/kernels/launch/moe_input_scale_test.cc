@@ -17,7 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 
 constexpr QuantSpec kMoeInt4{.weight = IntegerFormat(4), .scale = kFloat16, .scale_block_k = 16};
-using Gemm = HostConfig<IntegerFormat(4), kFloat16, ZeroPointKind::kNone, SecondaryScaleKind::kNone, false,
+using Gemm = HostConfig<IntegerFormat(4), kFloat16, ZeroPointKind::kNone,
                         RowMapping::kIndexed>;
 template <ElementType kX>
 using MoeScaler =

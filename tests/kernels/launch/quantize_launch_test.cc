@@ -122,7 +122,7 @@ TEST(QuantizeLaunchTest, RefusesMoreRowsThanAGridHasAndLaunchesNothingForNone) {
 // ---- whole requests ----
 
 template <NumberFormat kWeight, CodeOrder kOrder>
-using RowScaled = HostConfig<kWeight, kFloat32, ZeroPointKind::kNone, SecondaryScaleKind::kNone, false,
+using RowScaled = HostConfig<kWeight, kFloat32, ZeroPointKind::kNone,
                              RowMapping::kDense, 2, kOrder>;
 using E4M3Rows = RowScaled<kFloat8E4M3, CodeOrder::kPackedForFloat8>;
 using Int8Rows = RowScaled<IntegerFormat(8), CodeOrder::kPackedForInt8>;

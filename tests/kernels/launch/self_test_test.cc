@@ -18,12 +18,11 @@ using cuda::FakeDriver;
 using ::testing::HasSubstr;
 
 using Dense = HostConfig<IntegerFormat(4), kFloat16, ZeroPointKind::kInteger>;
-using Indexed = HostConfig<IntegerFormat(4), kFloat16, ZeroPointKind::kInteger,
-                           SecondaryScaleKind::kNone, false, RowMapping::kIndexed>;
+using Indexed = HostConfig<IntegerFormat(4), kFloat16, ZeroPointKind::kInteger, RowMapping::kIndexed>;
 
 template <RowMapping kRows>
-using PackedOf = HostConfig<IntegerFormat(4), kFloat16, ZeroPointKind::kInteger, SecondaryScaleKind::kNone,
-                            false, kRows, 2, CodeOrder::kPackedForWide>;
+using PackedOf =
+    HostConfig<IntegerFormat(4), kFloat16, ZeroPointKind::kInteger, kRows, 2, CodeOrder::kPackedForWide>;
 
 QuantSpec TestedSpec() {
   QuantSpec spec;

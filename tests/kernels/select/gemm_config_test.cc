@@ -32,8 +32,6 @@ TEST(GemmConfigTest, RendersOneIncludeAndOneStruct) {
             "  static constexpr NumberFormat kScale = {NumberKind::kFloat, 16, 5, 10, "
             "SpecialValues::kIeee};\n"
             "  static constexpr ZeroPointKind kZeroPoint = ZeroPointKind::kInteger;\n"
-            "  static constexpr SecondaryScaleKind kSecondaryScale = SecondaryScaleKind::kNone;\n"
-            "  static constexpr bool kHasGroupIndex = true;\n"
             "  static constexpr CodeOrder kCodes = CodeOrder::kRows;\n"
             "  static constexpr RowMapping kRowMapping = RowMapping::kDense;\n"
             "  static constexpr int kWeightTerms = 2;\n"
@@ -48,27 +46,27 @@ TEST(GemmConfigTest, RendersOneIncludeAndOneStruct) {
 
 TEST(GemmConfigTest, ChangingAnyFieldChangesTheProgram) {
   const GemmConfig base = ChooseConfig(GptqSpec(), RowMapping::kDense);
-  std::vector<GemmConfig> changed(13, base);
+  std::vector<GemmConfig> changed(11, base);
   changed[0].layer.weight = IntegerFormat(8);
   changed[1].layer.scale = kBFloat16;
   changed[2].layer.zero_point = ZeroPointKind::kFloat;
-  changed[3].layer.secondary_scale = SecondaryScaleKind::kTensor;
-  changed[4].layer.has_group_index = false;
-  changed[5].compute.row_mapping = RowMapping::kIndexed;
-  changed[6].compute.weight_terms = 1;
-  changed[7].tuning.block_m = 32;
-  changed[8].tuning.block_n = 32;
-  changed[9].tuning.block_k = 16;
-  changed[10].tuning.warps_m = 1;
-  changed[11].tuning.warps_n = 1;
-  changed[12].layer.codes = CodeOrder::kPackedForWide;
+  changed[3].compute.row_mapping = RowMapping::kIndexed;
+  changed[4].compute.weight_terms = 1;
+  changed[5].tuning.block_m = 32;
+  changed[6].tuning.block_n = 32;
+  changed[7].tuning.block_k = 16;
+  changed[8].tuning.warps_m = 1;
+  changed[9].tuning.warps_n = 1;
+  changed[10].layer.codes = CodeOrder::kPackedForWide;
   std::set<std::string> programs = {RenderProgram(base)};
   for (const GemmConfig& config : changed) programs.insert(RenderProgram(config));
   EXPECT_EQ(programs.size(), changed.size() + 1);
 }
 
-TEST(GemmConfigTest, DoesNotDependOnExtentsOrGroupSizes) {
+TEST(GemmConfigTest, DoesNotDependOnExtentsGroupSizesOrWhetherThereIsAGroupIndex) {
   QuantSpec other = GptqSpec();
+  other.has_group_index = false;
+  other.secondary_scale = SecondaryScaleKind::kChannel;
   other.scale_block_k = 32;
   other.scale_block_n = 128;
   other.bias = kFloat16;
@@ -80,7 +78,7 @@ TEST(GemmConfigTest, DescribesEveryFieldItRenders) {
   const GemmConfig config = ChooseConfig(GptqSpec(), RowMapping::kIndexed);
   const std::string program = RenderProgram(config);
   const auto fields = DescribeFields(config);
-  EXPECT_EQ(fields.size(), 13u);
+  EXPECT_EQ(fields.size(), 11u);
   for (const auto& [name, value] : fields) {
     EXPECT_THAT(program, HasSubstr(name + " = " + value + ";"));
   }

@@ -66,6 +66,7 @@ absl::StatusOr<v1::GemmRequest> ToProto(const Gemm& gemm, Link& link, absl::Time
   GEMMD_RETURN_IF_ERROR(Fill(gemm.y, "y", false, link, deadline, request.mutable_y()));
   if (gemm.batch_invariant) request.mutable_options()->set_batch_invariant(true);
   if (gemm.numerics != 0) request.mutable_options()->set_numerics(gemm.numerics);
+  if (gemm.fp16_accumulation) request.mutable_options()->set_fp16_accumulation(true);
   if (gemm.hadamard_block != 0) request.mutable_options()->set_hadamard_block(gemm.hadamard_block);
   return request;
 }

@@ -35,6 +35,7 @@ struct Gemm {
   // With batch_invariant: which kernel's numbers (GemmOptions.numerics); 0 = the generic kernel's.
   uint64_t numerics = 0;
   uint32_t hadamard_block = 0;  // columns of x that are transformed together; 0 = no transform
+  bool fp16_accumulation = false;  // permits sums of float16 (GemmOptions)
 };
 
 struct Moe {

@@ -149,6 +149,7 @@ absl::StatusOr<Prepared<Dense>> Prepare(const Node::Impl& impl, const Session& s
   prepared.call.batch_invariant = request.batch_invariant;
   prepared.call.numerics = request.numerics;
   prepared.call.hadamard_block = request.hadamard_block;
+  prepared.call.fp16_accumulation = request.fp16_accumulation;
   Arguments arguments(impl, session, *use.device);
   GEMMD_ASSIGN_OR_RETURN(prepared.call.x, arguments.Matrix("x", request.x, VectorMeaning::kRow));
   GEMMD_ASSIGN_OR_RETURN(prepared.call.y, arguments.Matrix("y", request.y, VectorMeaning::kRow));

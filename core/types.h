@@ -108,6 +108,7 @@ struct GemmRequest {
   bool batch_invariant = false;
   uint64_t numerics = 0;  // with batch_invariant: KernelNumerics::id wanted; 0 = the layer's first
   int64_t hadamard_block = 0;  // columns; 0 = x is not transformed
+  bool fp16_accumulation = false;  // permitted
 };
 
 struct MoeRequest {

@@ -144,7 +144,7 @@ class GpuKernels::Impl {
     }
     if (programs.codes != CodeOrder::kRows) sources.push_back(PackSource(architecture_));
     for (const PackedProgram& packed : programs.packed) {
-      if (!serves_meanwhile_) sources.push_back(packed.program.source);
+      if (!serves_meanwhile_ && !packed.half_sums) sources.push_back(packed.program.source);
     }
     for (const PackedProgram& packed : programs.invariant) {
       if (!serves_meanwhile_) sources.push_back(packed.program.source);
@@ -182,6 +182,7 @@ class GpuKernels::Impl {
     subject.is_packed = true;
     subject.takes_group_scales = takes_group_scales;
     subject.x_type = packed.x_type;
+    subject.half_sums = packed.half_sums;
     return specialiser_.Intern(std::move(packed.program), subject);
   }
 
@@ -189,8 +190,9 @@ class GpuKernels::Impl {
   Specialiser::Choice ChoiceOf(LayerPrograms& programs, const SelfTestSubject& subject) {
     Specialiser::Choice choice;
     for (PackedProgram& packed : programs.packed) {
-      if (choice.packed.empty() || choice.packed.back().x_type != packed.x_type) {
-        choice.packed.push_back({packed.x_type, {}});
+      if (choice.packed.empty() || choice.packed.back().x_type != packed.x_type ||
+          choice.packed.back().half_sums != packed.half_sums) {
+        choice.packed.push_back({packed.x_type, {}, packed.half_sums});
       }
       choice.packed.back().plan.ranges.push_back({packed.largest_m, packed.program.launch});
       choice.programs.push_back(Intern(packed, subject, programs.packed_takes_group_scales));

@@ -15,11 +15,11 @@ LayerKernels::LayerKernels(Specialiser* specialiser, const QuantSpec& spec, cons
   auto program = programs.packed.begin();
   for (size_t i = 0; i < plan.packed.size(); ++i) {
     for (size_t range = 0; range < plan.packed[i].plan.ranges.size(); ++range) {
-      slots_.push_back({*program++, false, i, range, plan.packed[i].x_type});
+      slots_.push_back({*program++, i, range, {plan.packed[i].x_type, false, plan.packed[i].half_sums}});
     }
   }
   for (size_t i = 0; i < plan.invariant.size(); ++i) {
-    slots_.push_back({programs.invariant[i], true, i, 0, plan.invariant[i].x_type});
+    slots_.push_back({programs.invariant[i], i, 0, {plan.invariant[i].x_type, true}});
   }
   SetPlan(std::move(plan));
   specialiser_->Add(this);
@@ -41,11 +41,12 @@ void LayerKernels::SetPlan(LayerPlan plan) {
 void LayerKernels::Specialise() { specialiser_->Start(this); }
 
 void LayerKernels::Note(const DenseRequest& request) {
-  const auto type = static_cast<uint32_t>(request.x_type);
-  const uint32_t bit = uint32_t{1} << (2 * type + (request.batch_invariant ? 1 : 0));
+  const KernelUse use = KernelUseOf(request);
+  const int kind = use.batch_invariant ? 1 : use.half_sums ? 2 : 0;
+  const uint32_t bit = uint32_t{1} << (3 * static_cast<int>(use.x_type) + kind);
   if ((noted_.load(std::memory_order_relaxed) & bit) != 0) return;
   if (!plan()->HasPackedFor(request) || (noted_.fetch_or(bit) & bit) != 0) return;
-  specialiser_->Note(this, request.x_type, request.batch_invariant);
+  specialiser_->Note(this, use);
 }
 
 KernelProgress LayerKernels::progress() const { return specialiser_->ProgressOf(*this); }

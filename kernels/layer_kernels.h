@@ -26,7 +26,7 @@ class Wishes;
 class Specialiser;
 struct SpecialisedProgram;
 
-// Of a layer's specialised kernels.
+// Of a layer's specialised kernels; those that sum in float16 count once a request has permitted it.
 struct KernelProgress {
   int total = 0;
   int ready = 0;
@@ -70,13 +70,12 @@ class LayerKernels {
   // One kernel of a plan.
   struct Slot {
     SpecialisedProgram* program;
-    bool is_invariant;
     size_t index;  // in LayerPlan::packed, or in LayerPlan::invariant
     size_t range;  // of packed: index in its plan's ranges
-    ElementType x_type;
+    KernelUse use;
 
     GemmKernel& In(LayerPlan& plan) const {
-      return is_invariant ? plan.invariant[index].kernel
+      return use.batch_invariant ? plan.invariant[index].kernel
                           : plan.packed[index].plan.ranges[range].kernel;
     }
   };
@@ -85,7 +84,7 @@ class LayerKernels {
   Specialiser* const specialiser_;
   const QuantSpec spec_;
   const LayerShape shape_;
-  std::atomic<uint32_t> noted_{0};  // bit of each x type, twice: batch-invariant ones apart
+  std::atomic<uint32_t> noted_{0};  // three bits for each x type: batch-invariant ones and float16 sums apart
 
   uint64_t id_ = 0;  // Specialiser::Add sets it
 

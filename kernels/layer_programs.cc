@@ -77,21 +77,36 @@ absl::StatusOr<LayerPrograms> GenericPrograms(const QuantSpec& spec, const Layer
   return programs;
 }
 
-// One kernel for each range of M, with what `explain` shows of the choice.
+// Whether any of the kernels can sum in float16; those that can do so then.
+bool UseHalfSums(std::vector<TunedChoice>& choices) {
+  bool has_any = false;
+  for (TunedChoice& tuned : choices) {
+    tuned.choice.config.half_sums = tuned.choice.config.can_have_half_sums();
+    has_any = has_any || tuned.choice.config.half_sums;
+  }
+  return has_any;
+}
+
+// One kernel for each range of M, with what `explain` shows of the choice; and those that sum in float16.
 void AddTuned(const QuantSpec& spec, const LayerShape& shape, ElementType x_type,
               const std::string& architecture, const Measurements& measurements,
               std::vector<PackedProgram>& packed) {
   std::vector<MeasuredPoint> points;
   if (measurements.points) points = measurements.points(x_type);
-  int64_t first = 1;
-  for (const TunedChoice& tuned : ChooseTuned(spec, shape, x_type, points)) {
-    const int64_t last = tuned.choice.largest_m;
-    GemmProgram program = Sm90Program(tuned.choice, architecture);
-    program.launch.config.emplace_back("rows", absl::StrCat(first, " to ", last));
-    program.launch.config.emplace_back("chosen_by", ChosenBy(tuned, measurements.clock_mhz));
-    packed.push_back({x_type, last, std::move(program)});
-    first = last + 1;
-  }
+  std::vector<TunedChoice> choices = ChooseTuned(spec, shape, x_type, points);
+  const auto add = [&](bool half_sums) {
+    int64_t first = 1;
+    for (const TunedChoice& tuned : choices) {
+      const int64_t last = tuned.choice.largest_m;
+      GemmProgram program = Sm90Program(tuned.choice, architecture);
+      program.launch.config.emplace_back("rows", absl::StrCat(first, " to ", last));
+      program.launch.config.emplace_back("chosen_by", ChosenBy(tuned, measurements.clock_mhz));
+      packed.push_back({x_type, last, std::move(program), half_sums});
+      first = last + 1;
+    }
+  };
+  add(/*half_sums=*/false);
+  if (UseHalfSums(choices)) add(/*half_sums=*/true);
 }
 
 void AddSm90(const QuantSpec& spec, const LayerShape& shape, const std::string& architecture,
@@ -314,6 +329,7 @@ absl::StatusOr<std::vector<jit::KernelSource>> LayerSources(const QuantSpec& spe
   int64_t first = 1;
   for (size_t i = 0; i < programs.packed.size(); ++i) {
     PackedProgram& packed = programs.packed[i];
+    if (packed.half_sums) continue;  // compiled when a request permits it
     if (i == 0 || programs.packed[i - 1].x_type != packed.x_type) first = 1;
     if (Overlaps(first, packed.largest_m, rows))
       sources.push_back(std::move(packed.program.source));

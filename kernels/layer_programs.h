@@ -34,6 +34,7 @@ struct PackedProgram {
   ElementType x_type;
   int64_t largest_m;
   GemmProgram program;
+  bool half_sums = false;  // for requests that permit sums of float16; not every such kernel has them
 };
 
 // Makes the 8-bit x of the packed kernels from wider x, or multiplies x by the layer's input scale, or both.
@@ -46,7 +47,7 @@ struct LayerPrograms {
   CodeOrder codes = CodeOrder::kRows;  // as all kernels of the layer read them
   std::optional<GemmProgram> dense;  // the generic kernels; absent with several experts
   GemmProgram indexed;
-  std::vector<PackedProgram> packed;  // ascending in M within an x_type
+  std::vector<PackedProgram> packed;  // ascending in M within an x_type and half_sums
   std::vector<PackedProgram> invariant;  // for batch-invariant requests: at most one for an x_type
   bool packed_takes_group_scales = false;
   std::string why_not_packed;  // when `packed` is empty

@@ -79,7 +79,8 @@ struct CodeBook {
   std::vector<int> values;
 };
 
-CodeBook CodesOf(const NumberFormat& weight) {
+// `half_sums`: sums of so many of them stay integers of 11 bits.
+CodeBook CodesOf(const NumberFormat& weight, bool half_sums) {
   CodeBook book;
   const auto add = [&book](uint32_t code, int value) {
     book.codes.push_back(code);
@@ -91,7 +92,9 @@ CodeBook CodesOf(const NumberFormat& weight) {
   }
   for (uint32_t code = 0; code < 1u << weight.bits; ++code) {
     if (weight.kind == NumberKind::kInteger) {
-      add(code, static_cast<int>(code));
+      const int value = static_cast<int>(code);
+      const int half = 1 << (weight.bits - 1);
+      if (!half_sums || std::abs(value - half) <= kLargestFloatWeight) add(code, value);
     } else if (const std::optional<int> value = SmallInteger(weight, code)) {
       add(code, *value);
     }
@@ -148,11 +151,11 @@ bool PacksAlike(const SelfTestSubject& subject, const QuantSpec& spec, const Lay
 // Fills in a problem whose spec, shape, rows and x_type are set.
 class Maker {
  public:
-  explicit Maker(SelfTestProblem& problem)
+  Maker(SelfTestProblem& problem, bool half_sums)
       : problem_(problem),
         spec_(problem.spec),
         shape_(problem.shape),
-        book_(CodesOf(spec_.weight)),
+        book_(CodesOf(spec_.weight, half_sums)),
         groups_(problem.group_scale_columns == 0
                     ? 0
                     : (shape_.k + problem.group_scale_columns - 1) / problem.group_scale_columns) {}
@@ -359,7 +362,7 @@ absl::StatusOr<SelfTestProblem> MakeSelfTestProblem(const GemmKernel& kernel,
   problem.x_type = subject.x_type;
   problem.rows = std::max<int64_t>(1, kernel.block_m - kRowsShort);
   if (subject.takes_group_scales) problem.group_scale_columns = problem.spec.activation_group;
-  Maker maker(problem);
+  Maker maker(problem, subject.half_sums);
   maker.Make();
   if (kernel.row_mapping == RowMapping::kIndexed) maker.MakeSlots(kernel.block_m);
   if (subject.is_packed || subject.has_packed_codes) {

@@ -31,6 +31,7 @@ struct SelfTestSubject {
   bool has_packed_codes = false;    // the generic kernel, with codes of packed weights
   bool takes_group_scales = false;  // of x
   ElementType x_type = ElementType::kBFloat16;
+  bool half_sums = false;  // its sums are float16, exact up to 2048
 };
 
 struct SelfTestProblem {

@@ -57,7 +57,7 @@ std::shared_ptr<jit::Wishes> Specialiser::CompileBeside(const Choice& choice) co
     MutexLock lock(mutex_);
     auto program = choice.programs.begin();
     for (const LayerPlan::Packed& packed : choice.packed) {
-      const bool is_first = packed.x_type == FirstType(choice.packed);
+      const bool is_first = packed.x_type == FirstType(choice.packed) && !packed.half_sums;
       for (size_t range = 0; range < packed.plan.ranges.size(); ++range, ++program) {
         if (is_first && (*program)->state == State::kIdle) programs.push_back(*program);
       }
@@ -98,11 +98,13 @@ void Specialiser::Start(LayerKernels* layer) {
   MutexLock lock(mutex_);
   PutReadyInto(layer);  // other layers made them so, perhaps long ago
   if (options_.serves_meanwhile) {
-    Want(layer, FirstType(layer->plan()->packed), false);
+    Want(layer, {FirstType(layer->plan()->packed)});
     jobs_->Add([beside = std::move(layer->beside_)] {});  // until the layer's own wishes are in
     return;
   }
-  for (const LayerKernels::Slot& slot : slots) Want(layer, slot.x_type, slot.is_invariant);
+  for (const LayerKernels::Slot& slot : slots) {
+    if (!slot.use.half_sums) Want(layer, slot.use);  // those are for requests that permit it
+  }
 }
 
 void Specialiser::PutReadyInto(LayerKernels* layer) {
@@ -120,10 +122,10 @@ ElementType Specialiser::FirstType(const std::vector<LayerPlan::Packed>& packed)
   return has_preferred || packed.empty() ? preferred_ : packed.front().x_type;
 }
 
-void Specialiser::Want(LayerKernels* layer, ElementType x_type, bool batch_invariant) {
+void Specialiser::Want(LayerKernels* layer, const KernelUse& use) {
   for (const LayerKernels::Slot& slot : layer->slots_) {
     SpecialisedProgram* const program = slot.program;
-    if (slot.x_type != x_type || slot.is_invariant != batch_invariant) continue;
+    if (slot.use != use) continue;
     if (!program->wanted.insert(layer).second) continue;
     if (program->state == State::kIdle) jobs_->Add([this, program] { Compile(*program); });
   }
@@ -241,7 +243,7 @@ std::set<uint64_t> Specialiser::PutIntoPlans(const SpecialisedProgram& program) 
       if (!plan.has_value()) plan = *layer->plan();
       GemmKernel& place = slot.In(*plan);
       Fill(place, program);
-      if (slot.is_invariant) armed.insert(place.numerics);
+      if (slot.use.batch_invariant) armed.insert(place.numerics);
     }
     if (plan.has_value()) layer->SetPlan(*std::move(plan));
   }
@@ -267,15 +269,15 @@ void Specialiser::Rechoose(const QuantSpec& spec, const LayerShape& shape, const
 void Specialiser::Exchange(LayerKernels* layer, const Choice& choice) {
   LayerPlan plan = *layer->plan();
   if (plan.packed.empty()) return;  // its weights cannot be packed
-  std::set<ElementType> wanted;
+  std::vector<KernelUse> wanted;
   std::set<SpecialisedProgram*> kept(choice.programs.begin(), choice.programs.end());
   std::vector<LayerKernels::Slot> slots;
   for (const LayerKernels::Slot& slot : layer->slots_) {
-    if (slot.is_invariant) {
+    if (slot.use.batch_invariant) {
       slots.push_back(slot);
       kept.insert(slot.program);
     } else if (slot.program->wanted.count(layer) != 0) {
-      wanted.insert(slot.x_type);
+      wanted.push_back(slot.use);
     }
   }
   for (const LayerKernels::Slot& slot : layer->slots_) {
@@ -287,7 +289,7 @@ void Specialiser::Exchange(LayerKernels* layer, const Choice& choice) {
   auto program = choice.programs.begin();
   for (size_t i = 0; i < plan.packed.size(); ++i) {
     for (size_t range = 0; range < plan.packed[i].plan.ranges.size(); ++range) {
-      slots.push_back({*program++, false, i, range, plan.packed[i].x_type});
+      slots.push_back({*program++, i, range, {plan.packed[i].x_type, false, plan.packed[i].half_sums}});
     }
   }
   layer->slots_ = std::move(slots);
@@ -296,28 +298,26 @@ void Specialiser::Exchange(LayerKernels* layer, const Choice& choice) {
     Fill(slot.In(plan), *slot.program);
   }
   layer->SetPlan(std::move(plan));
-  for (const ElementType x_type : wanted) Want(layer, x_type, false);
+  for (const KernelUse& use : wanted) Want(layer, use);
 }
 
-void Specialiser::Note(LayerKernels* layer, ElementType x_type, bool batch_invariant) {
-  if (!options_.serves_meanwhile) return;
-  jobs_->Add([this, id = layer->id_, x_type, batch_invariant] {
-    TakeNote(id, x_type, batch_invariant);
-  });
+void Specialiser::Note(LayerKernels* layer, const KernelUse& use) {
+  if (!options_.serves_meanwhile && !use.half_sums) return;
+  jobs_->Add([this, id = layer->id_, use] { TakeNote(id, use); });
 }
 
-void Specialiser::TakeNote(uint64_t layer_id, ElementType x_type, bool batch_invariant) {
+void Specialiser::TakeNote(uint64_t layer_id, const KernelUse& use) {
   MutexLock lock(mutex_);
-  preferred_ = x_type;
+  preferred_ = use.x_type;
   const auto found = layers_.find(layer_id);
   if (found == layers_.end()) return;  // unloaded meanwhile
   LayerKernels* const layer = found->second;
   for (const LayerKernels::Slot& slot : layer->slots_) {
-    const bool was_guessed = !layer->had_request_ && slot.x_type != x_type;
+    const bool was_guessed = !layer->had_request_ && slot.use.x_type != use.x_type;
     if (was_guessed) Unwant(layer, *slot.program);
   }
   layer->had_request_ = true;
-  Want(layer, x_type, batch_invariant);
+  Want(layer, use);
 }
 
 KernelProgress Specialiser::Count(const LayerKernels& layer) const {
@@ -325,7 +325,8 @@ KernelProgress Specialiser::Count(const LayerKernels& layer) const {
   std::set<const SpecialisedProgram*> seen;  // one may serve several ranges of M
   for (const LayerKernels::Slot& slot : layer.slots_) {
     const SpecialisedProgram& program = *slot.program;
-    if (!seen.insert(&program).second) continue;
+    const bool is_optional = slot.use.half_sums && program.state == State::kIdle && program.wanted.count(&layer) == 0;
+    if (is_optional || !seen.insert(&program).second) continue;
     ++progress.total;
     if (program.state == State::kReady) {
       ++progress.ready;

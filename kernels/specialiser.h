@@ -87,7 +87,7 @@ class Specialiser {
   // LayerKernels' side.
   void Add(LayerKernels* layer);
   void Start(LayerKernels* layer);
-  void Note(LayerKernels* layer, ElementType x_type, bool batch_invariant);
+  void Note(LayerKernels* layer, const KernelUse& use);
   void Remove(LayerKernels* layer);
   KernelProgress ProgressOf(const LayerKernels& layer) const;
   bool WaitUntilSettled(const LayerKernels& layer, absl::Time deadline) const;
@@ -104,9 +104,9 @@ class Specialiser {
   // `key`: of the kernel; empty when it was not compiled.
   void Finish(SpecialisedProgram& program, const std::string& key,
               const absl::StatusOr<CUkernel>& kernel);
-  void TakeNote(uint64_t layer_id, ElementType x_type, bool batch_invariant);
+  void TakeNote(uint64_t layer_id, const KernelUse& use);
 
-  void Want(LayerKernels* layer, ElementType x_type, bool batch_invariant)
+  void Want(LayerKernels* layer, const KernelUse& use)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Unwant(const LayerKernels* layer, SpecialisedProgram& program)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

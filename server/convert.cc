@@ -14,9 +14,6 @@ constexpr float kDefaultAlpha = 1.702f;  // gpt-oss
 constexpr float kDefaultLimit = 7.0f;
 
 absl::Status CheckOptions(const v1::GemmOptions& options) {
-  if (options.fp16_accumulation()) {
-    return UnsupportedOption("options.fp16_accumulation: no kernel accumulates in float16 yet");
-  }
   if (options.numerics() != 0 && !options.batch_invariant()) {
     return MissingField("options.batch_invariant (options.numerics is given)");
   }
@@ -206,6 +203,7 @@ absl::StatusOr<GemmRequest> FromProto(const v1::GemmRequest& from) {
   to.batch_invariant = from.options().batch_invariant();
   to.numerics = from.options().numerics();
   to.hadamard_block = from.options().hadamard_block();
+  to.fp16_accumulation = from.options().fp16_accumulation();
   return to;
 }
 

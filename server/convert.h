@@ -1,6 +1,6 @@
 // What    Wire messages <-> core structs. Nothing else in the daemon reads or writes their fields.
 // Errors  FromProto: InvalidArgument MISSING_FIELD, UNKNOWN_ENUM, OUT_OF_RANGE or SHAPE_MISMATCH,
-//         Unimplemented UNSUPPORTED_OPTION; the message names the field, the value and the bound. What needs
+//         the message names the field, the value and the bound. What needs
 //         the daemon's state (ids, sizes of regions) is checked by core.
 // Threads Pure functions.
 #ifndef GEMMD_SERVER_CONVERT_H_

@@ -35,9 +35,6 @@ inline absl::Status CheckLength(absl::string_view field, const std::string& text
 inline absl::Status ShapeMismatch(absl::string_view message) {
   return Error(absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH", message);
 }
-inline absl::Status UnsupportedOption(absl::string_view message) {
-  return Error(absl::StatusCode::kUnimplemented, "UNSUPPORTED_OPTION", message);
-}
 
 }  // namespace gemmd
 

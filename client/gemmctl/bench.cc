@@ -160,7 +160,8 @@ absl::Status BenchOne(client::Session& session, const client::Layer& layer,
   GEMMD_ASSIGN_OR_RETURN(Workspace workspace, Workspace::Create(session, source.device,
                                                                 arguments.Text("memory"), bytes));
   GEMMD_ASSIGN_OR_RETURN(const int64_t block, arguments.Integer("hadamard", 0, kLargestHadamardBlock));
-  client::Gemm gemm{.layer = &layer, .hadamard_block = static_cast<uint32_t>(block)};
+  client::Gemm gemm{.layer = &layer, .hadamard_block = static_cast<uint32_t>(block),
+                    .fp16_accumulation = arguments.Has("fp16-accumulation")};
   GEMMD_ASSIGN_OR_RETURN(gemm.x, workspace.Put(dtype, m, info.k(), RandomNormal(1, m * info.k())));
   GEMMD_ASSIGN_OR_RETURN(gemm.y, workspace.Place(dtype, m, info.n()));
   GEMMD_ASSIGN_OR_RETURN(const v1::GemmResponse first, session.Run(gemm));
@@ -245,6 +246,7 @@ Command BenchCommand() {
            {"warmup", 0, "N", "20", "requests before each measurement"},
            {"dtype", 0, "TYPE", "bf16", "of x and y"},
            {"hadamard", 0, "B", "0", "as in gemmctl run"},
+           {"fp16-accumulation", 0, "", "", "as in gemmctl run"},
            {"memory", 0, "KIND", "auto", "as in gemmctl run"}}) {
     options.push_back(option);
   }

@@ -19,6 +19,7 @@ constexpr std::pair<absl::string_view, absl::string_view> kOptions[] = {
     {"slice.row_parts", "--row-parts"},
     {"slice.tensor", "--tp"},
     {"options.hadamard_block", "--hadamard"},
+    {"options.fp16_accumulation", "--fp16-accumulation"},
     {"modules", "--modules"},
     {"exclude", "--exclude"},
     {"name", "--name"},

@@ -36,6 +36,7 @@ struct Problem {
   std::string quantized;  // by the daemon, as text
   double quantization_error = 0;
   uint32_t hadamard_block = 0;
+  bool fp16_accumulation = false;
 };
 
 struct Outcome {
@@ -114,7 +115,8 @@ absl::StatusOr<Outcome> RunOn(const Context& context, client::Session& session, 
   GEMMD_ASSIGN_OR_RETURN(Workspace workspace, Workspace::Create(session, device, memory, bytes));
   client::Gemm gemm{.layer = &layer,
                     .batch_invariant = problem.batch_invariant,
-                    .hadamard_block = problem.hadamard_block};
+                    .hadamard_block = problem.hadamard_block,
+                    .fp16_accumulation = problem.fp16_accumulation};
   if (device == problem.source.device) gemm.numerics = problem.numerics;  // the reference has its own
   GEMMD_ASSIGN_OR_RETURN(gemm.x, workspace.Put(problem.dtype, problem.m, problem.k, problem.x));
   GEMMD_ASSIGN_OR_RETURN(gemm.y, workspace.Place(y_type, problem.m, problem.n));
@@ -232,6 +234,7 @@ void PrintReport(const Context& context, const Problem& problem, const Outcome& 
 absl::Status SetOptions(const Arguments& arguments, Problem* problem) {
   GEMMD_ASSIGN_OR_RETURN(const int64_t block, arguments.Integer("hadamard", 0, kLargestHadamardBlock));
   problem->hadamard_block = static_cast<uint32_t>(block);
+  problem->fp16_accumulation = arguments.Has("fp16-accumulation");
   problem->batch_invariant = arguments.Has("batch-invariant") || arguments.Has("numerics");
   if (!arguments.Has("numerics")) return absl::OkStatus();
   GEMMD_ASSIGN_OR_RETURN(problem->numerics, ParseNumerics(arguments.Text("numerics")));
@@ -306,6 +309,8 @@ Command RunCommand() {
            {"hadamard", 0, "B", "0",
             "transform x by Hadamard blocks of B columns first, in the reference too: a power of two that divides K; "
             "0 = no transform"},
+           {"fp16-accumulation", 0, "", "",
+            "permit sums of float16: where x is f16 and the GPU has a kernel for it (the first run asks for it)"},
            {"max-error", 0, "X", "4e-3", "largest relative Frobenius error for exit code 0"}}) {
     options.push_back(option);
   }

@@ -1,6 +1,7 @@
 #include "core/exec/cuda_explain.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -32,6 +33,14 @@ DenseRequest TypicalRequest(const LayerPlan& plan, int64_t m) {
   return request;
 }
 
+std::vector<ElementType> XTypesOf(const LayerPlan& plan) {
+  std::vector<ElementType> types;
+  for (const LayerPlan::Packed& packed : plan.packed) {
+    if (!packed.half_sums) types.push_back(packed.x_type);
+  }
+  return types;
+}
+
 std::string WhyChosen(const LayerPlan& plan, const KernelProgress& progress) {
   const std::string multiplied =
       plan.scalers.empty() ? "" : "x of 16 and more bits is multiplied by the input scale first; ";
@@ -41,8 +50,8 @@ std::string WhyChosen(const LayerPlan& plan, const KernelProgress& progress) {
         plan.why_not_packed);
   }
   const std::string types =
-      absl::StrJoin(plan.packed, " or ", [](std::string* out, const LayerPlan::Packed& packed) {
-        absl::StrAppend(out, ElementTypeName(packed.x_type));
+      absl::StrJoin(XTypesOf(plan), " or ", [](std::string* out, ElementType x_type) {
+        absl::StrAppend(out, ElementTypeName(x_type));
       });
   return absl::StrCat(multiplied, "for ", types, " x ", plan.packed_takes_group_scales ? "with" : "without",
                       " scales per group of columns",
@@ -71,6 +80,17 @@ std::string InvariantText(const LayerPlan& plan) {
   return text;
 }
 
+// Empty: no kernel sums in float16.
+std::string HalfSumsText(const LayerPlan& plan, int64_t m) {
+  for (const LayerPlan::Packed& packed : plan.packed) {
+    if (!packed.half_sums) continue;
+    const GemmKernel& kernel = packed.plan.KernelFor(m);
+    return absl::StrCat(kernel.name, " for ", ElementTypeName(packed.x_type), " x",
+                        kernel.kernel == nullptr ? ", compiled once a request permits it" : "");
+  }
+  return "";
+}
+
 }  // namespace
 
 KernelExplanation ExplainGemm(const CudaLayer& layer, int64_t m) {
@@ -89,6 +109,9 @@ KernelExplanation ExplainGemm(const CudaLayer& layer, int64_t m) {
   explanation.config = kernel.config;
   explanation.config.emplace_back("architecture", kernel.architecture);
   explanation.config.emplace_back("batch_invariant", InvariantText(*plan));
+  if (const std::string text = HalfSumsText(*plan, m); !text.empty()) {
+    explanation.config.emplace_back("fp16_accumulation", text);
+  }
   explanation.config.emplace_back("numerics", absl::StrFormat("%016x", kernel.numerics));
   if (const QuantizeKernel* const before = layer.QuantizerFor(ElementType::kBFloat16)) {
     const bool quantizes = before->mode != QuantizeMode::kNone;

@@ -92,6 +92,7 @@ struct GemmCall {
   bool batch_invariant = false;
   uint64_t numerics = 0;  // KernelNumerics::id wanted, with batch_invariant; 0 = the layer's first
   int64_t hadamard_block = 0;  // columns; 0 = x is not transformed
+  bool fp16_accumulation = false;  // permitted, where x is float16 and a kernel does it
   StopFunction stop;
 };
 

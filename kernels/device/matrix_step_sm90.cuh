@@ -1,7 +1,8 @@
 // What    One wgmma of a config's operands, and partial sums times their scales -> float32 sums.
-//         Sums of 16-bit products that need no scale before the end of K grow in the matrix unit.
+//         Sums of 16-bit products that need no scale before the end of K grow in the matrix unit, in float32
+//         or (kHalfSums) float16.
 // Shapes  Partial sums and sums: fragment D of ptx::WgmmaM64K16, kTokens rows of x. Integers whose
-//         scales come last stay integers.
+//         scales come last stay integers; sums of float16 become float32 when they are finished.
 // Sync    Multiply as ptx::WgmmaM64K16. The rest touches registers, Promote reads scales of x.
 #ifndef GEMMD_KERNELS_DEVICE_MATRIX_STEP_SM90_CUH_
 #define GEMMD_KERNELS_DEVICE_MATRIX_STEP_SM90_CUH_
@@ -10,18 +11,23 @@
 #include "kernels/device/ptx/wgmma_m64k16.cuh"
 #include "kernels/device/ptx/wgmma_m64k32.cuh"
 #include "kernels/device/ptx/wgmma_sync.cuh"
+#include "kernels/device/ptx/widen_float16.cuh"
 #include "kernels/device/sm90_tile.cuh"
 
 namespace gemmd::device {
 
-// Type of the matrix unit's sums.
-template <bool kIsInteger>
+// Type of the matrix unit's sums; pairs of float16 are uint32_t.
+template <bool kIsInteger, bool kIsHalf = false>
 struct AccumulatorSm90 {
   using Type = float;
 };
 template <>
-struct AccumulatorSm90<true> {
+struct AccumulatorSm90<true, false> {
   using Type = int32_t;
+};
+template <>
+struct AccumulatorSm90<false, true> {
+  using Type = uint32_t;
 };
 
 template <class Config>
@@ -39,13 +45,17 @@ struct MatrixStepSm90 {
       Config::kStageSlabs == 1 && Tile::kIsDirect && !kSumsInUnit &&
       (Config::kGroupScale == kNoFormat || Config::kSharesScales);
   static_assert(!Config::kSharesScales || kPromotesByToken, "nobody else reads the shared scale");
-  using Partial = typename AccumulatorSm90<kIsInteger>::Type;
+  static constexpr bool kHalfSums = Config::kHalfSums;
+  static_assert(!kHalfSums || (kSumsInUnit && Config::kXType == ElementType::kFloat16 && Config::kStageSlabs == 1),
+                "only the unit of gemm_sm90_slab.cuh sums in float16");
+  using Partial = typename AccumulatorSm90<kIsInteger, kHalfSums>::Type;
+  static constexpr int kTokensPerPartial = kHalfSums ? 4 : 2;  // of a thread's share
   using Sum = typename AccumulatorSm90<kKeepsInteger>::Type;
 
   // `a`: registers, or the descriptor of a tile in shared memory.
   template <int kTokens, typename A>
   __device__ static void Multiply(const A& a, uint64_t b, int accumulate,
-                                  Partial (&d)[kTokens / 2]) {
+                                  Partial (&d)[kTokens / kTokensPerPartial]) {
     if constexpr (kIsInteger) {
       ptx::WgmmaM64K32Int8<kTokens>(d, a, b, accumulate);
     } else if constexpr (Tile::Operand().is_wide()) {
@@ -74,6 +84,15 @@ struct MatrixStepSm90 {
     ptx::WgmmaWait<0>();
     GEMMD_UNROLL
     for (int i = 0; i < kCount; ++i) ptx::PinRegister(partial[i]);
+  }
+
+  template <int kCount>
+  __device__ static void Widen(const uint32_t (&pairs)[kCount], Sum (&sum)[2 * kCount]) {
+    GEMMD_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      sum[2 * i] = ptx::WidenFloat16(pairs[i]);
+      sum[2 * i + 1] = ptx::WidenFloat16(pairs[i] >> 16);
+    }
   }
 
   // Scales of x of the thread's tokens, those of fragment D's kCount elements.
@@ -112,6 +131,37 @@ struct MatrixStepSm90 {
       }
     }
   }
+};
+
+// A thread's sums of a tile of the slab kernel.
+template <class Config>
+struct TileSumsSm90 {
+  using Step = MatrixStepSm90<Config>;
+  using Sum = typename Step::Sum;
+  static constexpr int kSums = Config::kTokens / 2;
+
+  Sum sum[kSums];
+
+  // What the matrix unit adds to where it sums over all of K; else `sum`.
+  __device__ auto& InUnit() {
+    if constexpr (Step::kHalfSums) {
+      return pairs_;
+    } else {
+      return sum;
+    }
+  }
+  __device__ void Clear() {
+    GEMMD_UNROLL
+    for (auto& one : InUnit()) one = 0;
+  }
+  // Waits for the wgmma in flight; `sum` has the sums then.
+  __device__ void FinishInUnit() {
+    Step::Finish(InUnit());
+    if constexpr (Step::kHalfSums) Step::Widen(pairs_, sum);
+  }
+
+ private:
+  uint32_t pairs_[Step::kHalfSums ? kSums / 2 : 1];
 };
 
 }  // namespace gemmd::device

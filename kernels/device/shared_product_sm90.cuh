@@ -15,13 +15,13 @@
 namespace gemmd::device {
 
 template <class Config>
-struct SharedProductSm90 {
+struct SharedProductSm90 : TileSumsSm90<Config> {
   using Tile = Sm90Tile<Config>;
   using Unit = WeightUnitSm90<Config>;
   using Step = MatrixStepSm90<Config>;
   using Ring = StageRingSm90<Config>;
-  using Sum = typename Step::Sum;
-  static constexpr int kSums = Config::kTokens / 2;
+  using Sums = TileSumsSm90<Config>;
+  using Sums::sum;
   static constexpr int kSteps = PackedLayout::kStepsPerSlab;
   // Instructions whose sum has one factor.
   static constexpr int kStepsPerSum = Tile::Unit().scale_step / Tile::Unit().step_columns();
@@ -39,12 +39,9 @@ struct SharedProductSm90 {
     uint32_t first_rank;  // of the blocks that share x
   };
 
-  Sum sum[kSums];
-
   // Of `slabs` stages, one or more; `ring` is left at the last one.
   __device__ void Multiply(Ring& ring, int32_t slabs, const Place& place) {
-    GEMMD_UNROLL
-    for (int i = 0; i < kSums; ++i) sum[i] = 0;
+    Sums::Clear();
     if constexpr (Step::kSumsInUnit) {
       MultiplyInUnit(ring, slabs, place);
     } else {
@@ -65,16 +62,16 @@ struct SharedProductSm90 {
   // One slab's instructions are always in flight while the next one is waited for.
   __device__ void MultiplyInUnit(Ring& ring, int32_t slabs, const Place& place) {
     ring.WaitFull(/*x_by_ordinary_copies=*/false);
-    Start<0, Config::kTokens>(ring, place, 0, kSteps, /*from_zero=*/false, sum);
+    Start<0, Config::kTokens>(ring, place, 0, kSteps, /*from_zero=*/false, Sums::InUnit());
     for (; slabs > 1; --slabs) {
       const Ring before = ring;
       ring.Advance();
       ring.WaitFull(/*x_by_ordinary_copies=*/false);
-      Start<0, Config::kTokens>(ring, place, 0, kSteps, /*from_zero=*/false, sum);
+      Start<0, Config::kTokens>(ring, place, 0, kSteps, /*from_zero=*/false, Sums::InUnit());
       ptx::WgmmaWait<1>();
       GiveBack(before, place);
     }
-    Step::Finish(sum);
+    Sums::FinishInUnit();
   }
 
   __device__ void MultiplyInParts(Ring& ring, int32_t slabs, const Place& place) {
@@ -116,13 +113,13 @@ struct SharedProductSm90 {
   // Starts `count` instructions of the stage as one group.
   template <int kFirst, int kCount, typename Accumulator>
   __device__ static void Start(const Ring& ring, const Place& place, int step, int count,
-                               bool from_zero, Accumulator (&d)[kCount / 2]) {
+                               bool from_zero, Accumulator (&d)[kCount / Step::kTokensPerPartial]) {
     const uint64_t a =
         ptx::SwizzledTileDescriptor(ring.weights() + place.row_group * Tile::kUnitBytes);
     const uint64_t b = ptx::SwizzledTileDescriptor(ring.activations() +
                                                    kFirst * PackedLayout::kSlabRowBytes);
     GEMMD_UNROLL
-    for (int i = 0; i < kCount / 2; ++i) ptx::PinRegister(d[i]);
+    for (Accumulator& one : d) ptx::PinRegister(one);
     ptx::WgmmaFence();
     GEMMD_UNROLL
     for (int s = step; s < step + count; ++s) {

@@ -16,13 +16,13 @@
 namespace gemmd::device {
 
 template <class Config>
-struct SlabProductSm90 {
+struct SlabProductSm90 : TileSumsSm90<Config> {
   using Tile = Sm90Tile<Config>;
   using Unit = WeightUnitSm90<Config>;
   using Step = MatrixStepSm90<Config>;
   using Ring = StageRingSm90<Config>;
-  using Sum = typename Step::Sum;
-  static constexpr int kSums = Config::kTokens / 2;
+  using Sums = TileSumsSm90<Config>;
+  using Sums::sum;
   static constexpr int kSteps = PackedLayout::kStepsPerSlab;
 
   static constexpr bool kSumsInUnit = Step::kSumsInUnit;
@@ -52,12 +52,9 @@ struct SlabProductSm90 {
     uint32_t first_rank;  // of the blocks that share x
   };
 
-  Sum sum[kSums];
-
   // Of `slabs` stages, one or more; `ring` is left at the last one.
   __device__ void Multiply(Ring& ring, int32_t slabs, const Place& place) {
-    GEMMD_UNROLL
-    for (int i = 0; i < kSums; ++i) sum[i] = 0;
+    Sums::Clear();
     Unit unit;
     LoadScales(unit, ring, place);
     LoadCodes(unit, ring, place);
@@ -117,7 +114,7 @@ struct SlabProductSm90 {
       advance(Index<0>(), slabs > 2);
     }
     if (slabs == 1) StartAll<0>(ring);
-    Step::Finish(sum);
+    Sums::FinishInUnit();
     if (slabs == 1 && has_before) GiveBack(before, place);
   }
   template <int kValue>
@@ -138,7 +135,7 @@ struct SlabProductSm90 {
     ptx::WgmmaFence();
     GEMMD_UNROLL
     for (int s = kFirst; s < kFirst + kCount; ++s) {
-      Step::template Multiply<Config::kTokens>(a[kSet][s], b + s * ptx::kDescriptorStep, 1, sum);
+      Step::template Multiply<Config::kTokens>(a[kSet][s], b + s * ptx::kDescriptorStep, 1, Sums::InUnit());
     }
     ptx::WgmmaCommit();
   }
@@ -171,7 +168,7 @@ struct SlabProductSm90 {
       has_before = true;
       ring = next;
     }
-    Step::Finish(sum);
+    Sums::FinishInUnit();
   }
 
   // Operands of half a slab, from step `first` on. `zero` is 0, which the compiler does not know: it must not

@@ -28,9 +28,18 @@ const GemmKernel* FittingKernel(const GemmPlan& plan, const DenseRequest& reques
 
 }  // namespace
 
-DenseRequest DenseRequestOf(const GemmArgs& args, bool batch_invariant, uint64_t numerics) {
-  return {args.m,          args.x_type,   args.group_scale != nullptr,
-          batch_invariant, HasXMap(args), numerics};
+DenseRequest DenseRequestOf(const GemmArgs& args, const DenseOptions& options) {
+  return {.m = args.m,
+          .x_type = args.x_type,
+          .has_group_scale = args.group_scale != nullptr,
+          .batch_invariant = options.batch_invariant,
+          .has_x_map = HasXMap(args),
+          .numerics = options.numerics,
+          .half_sums = options.half_sums && !options.batch_invariant};
+}
+
+KernelUse KernelUseOf(const DenseRequest& request) {
+  return {request.x_type, request.batch_invariant, request.half_sums};
 }
 
 const LayerPlan::Packed* LayerPlan::PackedFor(const DenseRequest& request) const {
@@ -38,7 +47,7 @@ const LayerPlan::Packed* LayerPlan::PackedFor(const DenseRequest& request) const
     return nullptr;
   }
   for (const Packed& candidate : packed) {
-    if (candidate.x_type == request.x_type) return &candidate;
+    if (candidate.x_type == request.x_type && candidate.half_sums == request.half_sums) return &candidate;
   }
   return nullptr;
 }
@@ -70,13 +79,29 @@ bool LayerPlan::HasPackedFor(const DenseRequest& request) const {
   return PackedFor(request) != nullptr || InvariantFor(request) != nullptr;
 }
 
-const GemmKernel& LayerPlan::DenseKernelFor(const DenseRequest& request) const {
+bool LayerPlan::HasAllFor(const DenseRequest& request) const {
+  if (request.batch_invariant) return ArmedFor(request) != nullptr;
   const Packed* const candidate = PackedFor(request);
-  if (candidate != nullptr && request.m <= candidate->plan.ranges.back().largest_m) {
-    const GemmKernel* const kernel = FittingKernel(candidate->plan, request);
-    if (kernel != nullptr && kernel->kernel != nullptr) return *kernel;
+  return candidate != nullptr &&
+         std::all_of(candidate->plan.ranges.begin(), candidate->plan.ranges.end(),
+                     [](const GemmPlan::Range& range) { return range.kernel.kernel != nullptr; });
+}
+
+const GemmKernel* LayerPlan::LoadedFor(const DenseRequest& request) const {
+  const Packed* const candidate = PackedFor(request);
+  if (candidate == nullptr || request.m > candidate->plan.ranges.back().largest_m) return nullptr;
+  const GemmKernel* const kernel = FittingKernel(candidate->plan, request);
+  return kernel != nullptr && kernel->kernel != nullptr ? kernel : nullptr;
+}
+
+const GemmKernel& LayerPlan::DenseKernelFor(const DenseRequest& request) const {
+  const GemmKernel* kernel = LoadedFor(request);
+  if (kernel == nullptr && request.half_sums) {
+    DenseRequest other = request;
+    other.half_sums = false;
+    kernel = LoadedFor(other);
   }
-  return dense.KernelFor(request.m);
+  return kernel != nullptr ? *kernel : dense.KernelFor(request.m);
 }
 
 absl::StatusOr<const GemmKernel*> LayerPlan::Serve(const DenseRequest& request) const {

@@ -7,6 +7,8 @@
 //         (within the same bounds) once their specialised kernel is there.
 // Errors  FailedPrecondition NUMERICS_NOT_READY: a request names numerics that no loaded kernel for such
 //         requests has.
+//         A request that permits sums of float16 takes the kernel that sums so once it is there, and until
+//         then, or where none is, the one that other requests take.
 // Threads Immutable once built.
 #ifndef GEMMD_KERNELS_LAUNCH_LAYER_PLAN_H_
 #define GEMMD_KERNELS_LAUNCH_LAYER_PLAN_H_
@@ -31,16 +33,35 @@ struct DenseRequest {
   bool batch_invariant = false;  // a row's bits may not depend on M
   bool has_x_map = true;         // x may have a map (launch/x_map.h)
   uint64_t numerics = 0;         // batch-invariant: GemmKernel::numerics wanted; 0 = the generic kernel's
+  bool half_sums = false;        // sums may be float16; without meaning for a batch-invariant request
 };
 
-DenseRequest DenseRequestOf(const GemmArgs& args, bool batch_invariant, uint64_t numerics = 0);
+// What the caller of a dense request asks for beside its matrices.
+struct DenseOptions {
+  bool batch_invariant = false;
+  uint64_t numerics = 0;
+  bool half_sums = false;
+};
+
+DenseRequest DenseRequestOf(const GemmArgs& args, const DenseOptions& options);
+
+// Which specialised kernels are for a request.
+struct KernelUse {
+  ElementType x_type = ElementType::kBFloat16;
+  bool batch_invariant = false;
+  bool half_sums = false;
+
+  bool operator==(const KernelUse&) const = default;
+};
+KernelUse KernelUseOf(const DenseRequest& request);
 
 struct LayerPlan {
   // Specialised kernels: they read packed weights (contract/packed_weights.h) and x of one type. One
   // whose `kernel` is null is not there (yet): the generic kernel serves its range.
   struct Packed {
     ElementType x_type;
-    GemmPlan plan;  // its last range is bounded
+    GemmPlan plan;           // its last range is bounded
+    bool half_sums = false;  // of some of its kernels
   };
   // For batch-invariant requests of any M with x of one type. It is armed when its `kernel` is there.
   struct Invariant {
@@ -69,6 +90,8 @@ struct LayerPlan {
 
   // Whether specialised kernels for requests of this kind exist, loaded or not.
   bool HasPackedFor(const DenseRequest& request) const;
+  // Whether all of them are loaded.
+  bool HasAllFor(const DenseRequest& request) const;
   // The kernel of a request that names no numerics.
   const GemmKernel& DenseKernelFor(const DenseRequest& request) const;
   // The kernel of any request.
@@ -78,6 +101,7 @@ struct LayerPlan {
 
  private:
   const Packed* PackedFor(const DenseRequest& request) const;
+  const GemmKernel* LoadedFor(const DenseRequest& request) const;
   const GemmKernel* InvariantFor(const DenseRequest& request) const;
 };
 

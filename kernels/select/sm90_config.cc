@@ -131,6 +131,10 @@ bool Sm90Config::sums_in_unit() const {
   return operand().is_wide() && (scale_on_weights || !group_scale.present());
 }
 
+bool Sm90Config::can_have_half_sums() const {
+  return is_slabwise() && x_type == ElementType::kFloat16 && sums_in_unit();
+}
+
 std::string KernelName(const Sm90Config& config) {
   const Sm90Block block = config.block();
   const char* x = "";
@@ -162,7 +166,7 @@ std::string KernelName(const Sm90Config& config) {
       config.zero_point == ZeroPointKind::kInteger ? "z_" : "_", scale, "_", config.tokens, "x",
       block.rows(), "x", config.column_groups * block.layout.chunk_columns(),
       config.sharers > 1 ? absl::StrCat("_share", config.sharers) : "",
-      config.splits_k ? "_split" : "");
+      config.splits_k ? "_split" : "", config.half_sums ? "_f16sums" : "");
 }
 
 std::vector<ElementType> Sm90XTypes(const QuantSpec& spec) {

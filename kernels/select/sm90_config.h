@@ -40,12 +40,15 @@ struct Sm90Config {
   // Blocks of a cluster each sum a part of K. Of gemm_sm90_slab.cuh, which stores y in one way or the other;
   // gemm_sm90.cuh does both.
   bool splits_k = false;
+  bool half_sums = false;  // the matrix unit sums in float16 (fp16_accumulation); of gemm_sm90_slab.cuh
 
   Sm90Operand operand() const { return {weight, x_type}; }
   PackedLayout layout() const;  // of the packed weights
   PackedLayout unit() const;    // in a stage
   // Whether the matrix unit sums over all of K, as device/matrix_step_sm90.cuh does it.
   bool sums_in_unit() const;
+  // Whether `half_sums` may be true.
+  bool can_have_half_sums() const;
   // device/gemm_sm90_slab.cuh; x needs a map (launch/x_map.h).
   bool is_slabwise() const { return stage_slabs == 1; }
   Sm90Block block() const {
@@ -57,7 +60,7 @@ template <typename Visitor>
 void VisitFields(const Sm90Config& config, Visitor&& visit) {
   const auto& [weight, group_scale, zero_point, x_type, scale_step, scale_on_weights,
                scale_is_relative, has_x_scales, shares_scales, tokens, row_groups, column_groups,
-               stage_slabs, stages, sharers, splits_k] = config;
+               stage_slabs, stages, sharers, splits_k, half_sums] = config;
   visit("kWeight", weight);
   visit("kGroupScale", group_scale);
   visit("kZeroPoint", zero_point);
@@ -74,13 +77,14 @@ void VisitFields(const Sm90Config& config, Visitor&& visit) {
   visit("kStages", stages);
   visit("kSharers", sharers);
   visit("kSplitsK", splits_k);
+  visit("kHalfSums", half_sums);
 }
 
 std::string RenderProgram(const Sm90Config& config);
 std::string KernelNameExpression(const Sm90Config& config);
 std::vector<std::pair<std::string, std::string>> DescribeFields(const Sm90Config& config);
 // "gemm_sm90_bf16_int4_bf16s128_8x256x128": x, weight, scale and columns it is for, tokens x rows x columns;
-// then "_share2" with two sharers, "_split" when it splits K.
+// then "_share2" with two sharers, "_split" when it splits K, "_f16sums" when it sums in float16.
 std::string KernelName(const Sm90Config& config);
 
 // Types of x that have kernels for the layer: the layer's own activation type when it has one of 8 bits,

@@ -111,6 +111,16 @@ TEST_F(ToolsTest, GemmctlRunsBatchInvariantRequests) {
       << "no kernel has them";
 }
 
+TEST_F(ToolsTest, GemmctlPermitsSumsOfFloat16) {
+  const Result run =
+      Gemmctl(With(LayerWords("run"), {"--random", "300", "--dtype", "f16", "--fp16-accumulation"}));
+  EXPECT_EQ(run.code, 0) << run.out << log();
+  EXPECT_EQ(
+      Gemmctl(With(LayerWords("bench"), {"--m", "64", "--seconds", "0.1", "--dtype", "f16", "--fp16-accumulation"}))
+          .code,
+      0);
+}
+
 TEST_F(ToolsTest, GemmctlTransformsXInBothReferencesToo) {
   const std::pair<const char*, const char*> cases[] = {
       {"ct_fp8_tensor_static", "model.layers.0.mlp.down_proj"},

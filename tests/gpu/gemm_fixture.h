@@ -60,9 +60,14 @@ inline std::vector<GemmCase> CasesOfM(const std::vector<int64_t>& sizes, GemmCas
   return cases;
 }
 
+struct MultiplyOptions {
+  bool batch_invariant = false;
+  bool fp16_accumulation = false;
+};
+
 inline HostMatrix Multiply(DeviceRunner& runner, const std::shared_ptr<DeviceLayer>& layer,
                            const HostMatrix& x, const NumberFormat& y_type,
-                           bool batch_invariant = false) {
+                           const MultiplyOptions& options = {}) {
   HostMatrix y = PoisonedMatrix(y_type, x.rows, layer->shape().n);
   const DeviceMatrix device_x = runner.Upload(x);
   const DeviceMatrix device_y = runner.Upload(y);
@@ -70,7 +75,8 @@ inline HostMatrix Multiply(DeviceRunner& runner, const std::shared_ptr<DeviceLay
   call.layer = layer;
   call.x = device_x.view;
   call.y = device_y.view;
-  call.batch_invariant = batch_invariant;
+  call.batch_invariant = options.batch_invariant;
+  call.fp16_accumulation = options.fp16_accumulation;
   const absl::StatusOr<CallReport> report = runner.device().RunGemm(runner.stream(), call);
   EXPECT_TRUE(report.ok()) << report.status().ToString();
   runner.Download(device_y, y);

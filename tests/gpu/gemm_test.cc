@@ -147,12 +147,12 @@ TEST_F(GemmTest, SmallBatchInvariantRunsGiveTheSameBitsAtEveryM) {
   const auto layer = runner().Load(tensor);
   ASSERT_NE(layer, nullptr);
   const HostMatrix x = RandomMatrix(kBFloat16, 1, 300, random_);
-  const HostMatrix alone = Multiply(runner(), layer, x, kFloat32, true);
-  EXPECT_EQ(Multiply(runner(), layer, x, kFloat32, true).bytes, alone.bytes);
+  const HostMatrix alone = Multiply(runner(), layer, x, kFloat32, {.batch_invariant = true});
+  EXPECT_EQ(Multiply(runner(), layer, x, kFloat32, {.batch_invariant = true}).bytes, alone.bytes);
   for (const auto& [rows, row] :
        std::vector<std::pair<int64_t, int64_t>>{{2, 1}, {17, 9}, {64, 63}, {200, 130}}) {
     const HostMatrix y =
-        Multiply(runner(), layer, WithRowAt(x, rows, row, random_), kFloat32, true);
+        Multiply(runner(), layer, WithRowAt(x, rows, row, random_), kFloat32, {.batch_invariant = true});
     for (int64_t n = 0; n < 100; ++n)
       ASSERT_EQ(y.bits_at(row, n), alone.bits_at(0, n)) << rows << ", " << n;
   }

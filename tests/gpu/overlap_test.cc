@@ -91,7 +91,7 @@ class OverlapTest : public GemmTest {
       GEMMD_RETURN_IF_ERROR(border());
       args = both.gemm;
     }
-    const GemmKernel& kernel = part.plan->DenseKernelFor(DenseRequestOf(args, generic));
+    const GemmKernel& kernel = part.plan->DenseKernelFor(DenseRequestOf(args, {.batch_invariant = generic}));
     EXPECT_EQ(kernel.overlaps_previous, !generic) << kernel.name;
     kernels_.insert(kernel.name);
     GEMMD_RETURN_IF_ERROR(LaunchDense(gpu().driver, kernel, args, stream));

@@ -119,6 +119,7 @@ struct GemmCase {
   int64_t sampled = 0;          // rows and columns compared with the reference; 0 = all
   bool batch_invariant = false;
   int sum_bits = 19;  // accuracy of the arithmetic, as in Tolerance
+  bool fp16_accumulation = false;
 };
 
 // Case `index` of a row of them: strides, offsets and types of y change from one to the next.
@@ -213,6 +214,7 @@ inline UploadedCase UploadCase(DeviceRunner& runner, const std::shared_ptr<Devic
   uploaded.call.x = uploaded.x.view;
   uploaded.call.y = uploaded.y.view;
   uploaded.call.batch_invariant = c.batch_invariant;
+  uploaded.call.fp16_accumulation = c.fp16_accumulation;
   return uploaded;
 }
 

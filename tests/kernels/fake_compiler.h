@@ -14,20 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "tests/support/eventually.h"
 
 namespace gemmd::testing {
-
-// Polls until `condition` holds, at most a minute.
-template <typename Condition>
-bool Eventually(Condition condition) {
-  const absl::Time deadline = absl::Now() + absl::Minutes(1);
-  while (!condition()) {
-    if (absl::Now() > deadline) return false;
-    absl::SleepFor(absl::Milliseconds(2));
-  }
-  return true;
-}
 
 class FakeCompiler {
  public:

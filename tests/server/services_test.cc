@@ -349,8 +349,6 @@ TEST_F(ServicesTest, BadGemmRequestsGetTheirReason) {
        "LAYER_NOT_FOUND"},
       {"unknown region", [](auto& r) { r.mutable_x()->mutable_region()->set_id(999); },
        StatusCode::NOT_FOUND, "REGION_NOT_FOUND"},
-      {"option of the future", [](auto& r) { r.mutable_options()->set_fp16_accumulation(true); },
-       StatusCode::UNIMPLEMENTED, "UNSUPPORTED_OPTION"},
       {"Hadamard block", [](auto& r) { r.mutable_options()->set_hadamard_block(48); },
        StatusCode::INVALID_ARGUMENT, "OUT_OF_RANGE"},
   };
@@ -368,6 +366,11 @@ TEST_F(ServicesTest, BadGemmRequestsGetTheirReason) {
   }
   v1::GemmResponse response;
   EXPECT_TRUE(gemms_->Gemm(Context(token).get(), good, &response).ok());
+  v1::GemmRequest permits = good;
+  permits.mutable_options()->set_fp16_accumulation(true);
+  v1::GemmResponse same;  // this device has no sums of float16
+  EXPECT_TRUE(gemms_->Gemm(Context(token).get(), permits, &same).ok());
+  EXPECT_EQ(same.report().kernel(), response.report().kernel());
 }
 
 TEST_F(ServicesTest, BadLayersAreRefused) {

@@ -18,43 +18,43 @@
 #define GEMMD_A_REGISTERS_TEXT(i, j, k, l) "{%" #i ", %" #j ", %" #k ", %" #l "}"
 #define GEMMD_A_SHARED_TEXT(i, j, k, l) "%" #i
 
-#define GEMMD_WGMMA_N8(shape, tail, c, from) \
+#define GEMMD_WGMMA_R4(n, shape, tail, c, from) \
   asm volatile("{.reg .pred p; setp.ne.b32 p, %5, 0; " \
-               "wgmma.mma_async.sync.aligned.m64n8" shape " {" \
+               "wgmma.mma_async.sync.aligned.m64" n shape " {" \
                "%0, %1, %2, %3 " \
                "}, " GEMMD_A_##from##_TEXT(6, 7, 8, 9) ", %4, p" tail ";}" \
                : GEMMD_D4(c, 0) : "l"(b), "r"(accumulate), GEMMD_A_##from)
-#define GEMMD_WGMMA_N16(shape, tail, c, from) \
+#define GEMMD_WGMMA_R8(n, shape, tail, c, from) \
   asm volatile("{.reg .pred p; setp.ne.b32 p, %9, 0; " \
-               "wgmma.mma_async.sync.aligned.m64n16" shape " {" \
+               "wgmma.mma_async.sync.aligned.m64" n shape " {" \
                "%0, %1, %2, %3, %4, %5, %6, %7 " \
                "}, " GEMMD_A_##from##_TEXT(10, 11, 12, 13) ", %8, p" tail ";}" \
                : GEMMD_D8(c, 0) : "l"(b), "r"(accumulate), GEMMD_A_##from)
-#define GEMMD_WGMMA_N32(shape, tail, c, from) \
+#define GEMMD_WGMMA_R16(n, shape, tail, c, from) \
   asm volatile("{.reg .pred p; setp.ne.b32 p, %17, 0; " \
-               "wgmma.mma_async.sync.aligned.m64n32" shape " {" \
+               "wgmma.mma_async.sync.aligned.m64" n shape " {" \
                "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15 " \
                "}, " GEMMD_A_##from##_TEXT(18, 19, 20, 21) ", %16, p" tail ";}" \
                : GEMMD_D16(c, 0) : "l"(b), "r"(accumulate), GEMMD_A_##from)
-#define GEMMD_WGMMA_N64(shape, tail, c, from) \
+#define GEMMD_WGMMA_R32(n, shape, tail, c, from) \
   asm volatile("{.reg .pred p; setp.ne.b32 p, %33, 0; " \
-               "wgmma.mma_async.sync.aligned.m64n64" shape " {" \
+               "wgmma.mma_async.sync.aligned.m64" n shape " {" \
                "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
                "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31 " \
                "}, " GEMMD_A_##from##_TEXT(34, 35, 36, 37) ", %32, p" tail ";}" \
                : GEMMD_D32(c, 0) : "l"(b), "r"(accumulate), GEMMD_A_##from)
-#define GEMMD_WGMMA_N128(shape, tail, c, from) \
+#define GEMMD_WGMMA_R64(n, shape, tail, c, from) \
   asm volatile("{.reg .pred p; setp.ne.b32 p, %65, 0; " \
-               "wgmma.mma_async.sync.aligned.m64n128" shape " {" \
+               "wgmma.mma_async.sync.aligned.m64" n shape " {" \
                "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
                "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
                "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
                "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63 " \
                "}, " GEMMD_A_##from##_TEXT(66, 67, 68, 69) ", %64, p" tail ";}" \
                : GEMMD_D64(c, 0) : "l"(b), "r"(accumulate), GEMMD_A_##from)
-#define GEMMD_WGMMA_N256(shape, tail, c, from) \
+#define GEMMD_WGMMA_R128(n, shape, tail, c, from) \
   asm volatile("{.reg .pred p; setp.ne.b32 p, %129, 0; " \
-               "wgmma.mma_async.sync.aligned.m64n256" shape " {" \
+               "wgmma.mma_async.sync.aligned.m64" n shape " {" \
                "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
                "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
                "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
@@ -68,12 +68,18 @@
 // clang-format on
 
 // The one of kTokens tokens.
-#define GEMMD_WGMMA(shape, tail, c, from)                             \
-  if constexpr (kTokens == 8) GEMMD_WGMMA_N8(shape, tail, c, from);   \
-  if constexpr (kTokens == 16) GEMMD_WGMMA_N16(shape, tail, c, from); \
-  if constexpr (kTokens == 32) GEMMD_WGMMA_N32(shape, tail, c, from); \
-  if constexpr (kTokens == 64) GEMMD_WGMMA_N64(shape, tail, c, from); \
-  if constexpr (kTokens == 128) GEMMD_WGMMA_N128(shape, tail, c, from); \
-  if constexpr (kTokens == 256) GEMMD_WGMMA_N256(shape, tail, c, from)
+#define GEMMD_WGMMA(shape, tail, c, from)                                       \
+  if constexpr (kTokens == 8) GEMMD_WGMMA_R4("n8", shape, tail, c, from);        \
+  if constexpr (kTokens == 16) GEMMD_WGMMA_R8("n16", shape, tail, c, from);      \
+  if constexpr (kTokens == 32) GEMMD_WGMMA_R16("n32", shape, tail, c, from);     \
+  if constexpr (kTokens == 64) GEMMD_WGMMA_R32("n64", shape, tail, c, from);     \
+  if constexpr (kTokens == 128) GEMMD_WGMMA_R64("n128", shape, tail, c, from);   \
+  if constexpr (kTokens == 256) GEMMD_WGMMA_R128("n256", shape, tail, c, from)
+
+// Two sums of 16 bits a register.
+#define GEMMD_WGMMA_PAIRS(shape, tail, c, from)                                 \
+  if constexpr (kTokens == 64) GEMMD_WGMMA_R16("n64", shape, tail, c, from);     \
+  if constexpr (kTokens == 128) GEMMD_WGMMA_R32("n128", shape, tail, c, from);   \
+  if constexpr (kTokens == 256) GEMMD_WGMMA_R64("n256", shape, tail, c, from)
 
 #endif  // GEMMD_KERNELS_DEVICE_PTX_WGMMA_TEXT_CUH_

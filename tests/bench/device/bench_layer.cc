@@ -1,5 +1,6 @@
 #include "tests/bench/device/bench_layer.h"
 
+#include "absl/time/clock.h"
 #include "core/exec/cpu_numbers.h"
 #include "core/exec/cuda_calls.h"
 #include "kernels/base/status.h"
@@ -24,6 +25,12 @@ MatrixView View(uintptr_t address, const NumberFormat& type, int64_t rows, int64
 
 int64_t ViewBytes(const MatrixView& view) { return view.rows * view.columns * view.type.bits / 8; }
 
+constexpr DenseRequest kHalfSums = {.x_type = ElementType::kFloat16, .half_sums = true};
+
+DenseOptions OptionsOf(const GemmCall& call) {
+  return {.batch_invariant = call.batch_invariant, .half_sums = call.fp16_accumulation};
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BenchLayer>> BenchLayer::Load(Device& device,
@@ -38,6 +45,17 @@ absl::StatusOr<std::unique_ptr<BenchLayer>> BenchLayer::Load(Device& device,
   auto checker = checks ? std::make_unique<SampleChecker>(format, tensor, seed) : nullptr;
   return std::unique_ptr<BenchLayer>(
       new BenchLayer(format, std::move(owner), layer, tensor.total_bytes(), std::move(checker)));
+}
+
+void BenchLayer::WaitForHalfSums() const {
+  if (!has_half_sums()) return;
+  layer_->kernels().Note(kHalfSums);
+  const absl::Time deadline = absl::Now() + absl::Minutes(1);
+  while (absl::Now() < deadline && !layer_->plan()->HasAllFor(kHalfSums)) absl::SleepFor(absl::Milliseconds(5));
+}
+
+bool BenchLayer::has_half_sums() const {
+  return layer_->plan()->HasPackedFor(kHalfSums);
 }
 
 absl::StatusOr<GemmCall> BenchLayer::MakeCall(Inputs& inputs, int64_t m, uintptr_t y) const {
@@ -60,15 +78,14 @@ Operation BenchLayer::MakeOperation(const GemmCall& call, CUstream stream) const
     GEMMD_ASSIGN_OR_RETURN(const GemmArgs args, MakeGemmArgs(*layer_, call));
     const std::shared_ptr<const LayerPlan> plan = layer_->plan();
     return LaunchDense(layer_->gpu().driver,
-                       plan->DenseKernelFor(DenseRequestOf(args, call.batch_invariant)), args,
-                       stream);
+                       plan->DenseKernelFor(DenseRequestOf(args, OptionsOf(call))), args, stream);
   };
 }
 
 absl::StatusOr<Row> BenchLayer::Describe(const GemmCall& call) const {
   GEMMD_ASSIGN_OR_RETURN(const GemmArgs args, MakeGemmArgs(*layer_, call));
   const std::shared_ptr<const LayerPlan> plan = layer_->plan();
-  const GemmKernel& kernel = plan->DenseKernelFor(DenseRequestOf(args, call.batch_invariant));
+  const GemmKernel& kernel = plan->DenseKernelFor(DenseRequestOf(args, OptionsOf(call)));
   const CallReport report = ReportOf(kernel, format_.spec, format_.x, layer_->why_not_quantized());
   return DescribeRun(call, kernel, report);
 }
@@ -115,7 +132,7 @@ absl::StatusOr<BenchLayer::QuantizedPoint> BenchLayer::MakeQuantized(Inputs& inp
   const auto workspace = std::make_shared<const cuda::DeviceBuffer>(std::move(buffer));
   launch.workspace = workspace->address();
   const DenseRequest request = DenseRequestOf(
-      QuantizeInFront(*quantizer, launch.args, launch.tensors, launch.workspace).gemm, false);
+      QuantizeInFront(*quantizer, launch.args, launch.tensors, launch.workspace).gemm, {});
   const std::shared_ptr<const LayerPlan> plan = layer_->plan();
   launch.gemm = &plan->DenseKernelFor(request);
   const CallReport report = ReportOf(*launch.gemm, format_.spec, format_.spec.activation, "");

@@ -32,6 +32,10 @@ class BenchLayer {
   int64_t k() const { return layer_->shape().k; }
   const SampleChecker* checker() const { return checker_.get(); }  // null without checks
 
+  // Waits for the kernels that sum in float16, if the layer has any.
+  void WaitForHalfSums() const;
+  bool has_half_sums() const;
+
   // y [m, n] at `y`.
   absl::StatusOr<GemmCall> MakeCall(Inputs& inputs, int64_t m, uintptr_t y) const;
   Operation MakeOperation(const GemmCall& call, CUstream stream) const;

@@ -90,6 +90,7 @@ void Runner::LoadLayers() {
     GEMMD_ASSIGN_OR_RETURN(
         layers_[i], BenchLayer::Load(*parts_.device, format, problem.n, problem.k,
                                      static_cast<uint64_t>(options_.seed) + i, options_.check));
+    if (options_.fp16_accumulation) layers_[i]->WaitForHalfSums();
     return absl::OkStatus();
   };
   const auto work = [&] {
@@ -111,12 +112,27 @@ void Runner::LoadLayers() {
 }
 
 absl::Status Runner::AddPoint(const BenchLayer& layer, int64_t m) {
-  GEMMD_ASSIGN_OR_RETURN(const GemmCall call, layer.MakeCall(inputs_, m, y_.address()));
+  GEMMD_ASSIGN_OR_RETURN(GemmCall call, layer.MakeCall(inputs_, m, y_.address()));
+  call.batch_invariant = options_.batch_invariant;
   Point point;
   GEMMD_ASSIGN_OR_RETURN(point.row, layer.Describe(call));
+  if (call.batch_invariant) point.row.implementation = "gemmd_batch_invariant";
   point.operation = layer.MakeOperation(call, sampler_.stream());
   point.layer = &layer;
   point.seed = static_cast<uint64_t>(options_.seed) + points_.size();
+  points_.push_back(std::move(point));
+  return absl::OkStatus();
+}
+
+// Nothing where no kernel of the layer sums in float16. Results: tests/gpu/half_sums_test.cc.
+absl::Status Runner::AddHalfSums(const BenchLayer& layer, int64_t m) {
+  if (layer.format().x != kFloat16 || !layer.has_half_sums()) return absl::OkStatus();
+  GEMMD_ASSIGN_OR_RETURN(GemmCall call, layer.MakeCall(inputs_, m, y_.address()));
+  call.fp16_accumulation = true;
+  Point point;
+  GEMMD_ASSIGN_OR_RETURN(point.row, layer.Describe(call));
+  point.row.implementation = "gemmd_fp16_accumulation";
+  point.operation = layer.MakeOperation(call, sampler_.stream());
   points_.push_back(std::move(point));
   return absl::OkStatus();
 }
@@ -196,6 +212,7 @@ void Runner::AddPoints() {
     for (const int64_t m : problems_[i].m) {
       absl::Status added = AddPoint(*layers_[i], m);
       if (added.ok() && options_.quantize_x) added = AddQuantized(*layers_[i], m);
+      if (added.ok() && options_.fp16_accumulation) added = AddHalfSums(*layers_[i], m);
       if (added.ok()) continue;
       missing_.push_back(
           PointName("gemmd", problems_[i].format, problems_[i].n, problems_[i].k, m) + ": " +

@@ -68,6 +68,7 @@ class Runner {
   void LoadLayers();
   void AddPoints();
   absl::Status AddPoint(const BenchLayer& layer, int64_t m);
+  absl::Status AddHalfSums(const BenchLayer& layer, int64_t m);
   absl::Status AddQuantized(const BenchLayer& layer, int64_t m);
   void AddControls();
   absl::Status AddControl(const Problem& shape, int64_t m, CublasKind kind);

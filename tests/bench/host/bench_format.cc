@@ -26,8 +26,8 @@ BenchFormat PerToken(BenchFormat format, NumberFormat x) {
   return format;
 }
 
-BenchFormat Int4ChannelFloat16() {
-  BenchFormat format = Weights("w4a16_int4_channel_fp16", IntegerFormat(4), kFloat16, 0);
+BenchFormat Float16(const char* name, NumberFormat weight, NumberFormat scale, int64_t group) {
+  BenchFormat format = Weights(name, weight, scale, group);
   format.x = kFloat16;
   format.y = kFloat16;
   return format;
@@ -59,7 +59,8 @@ BenchFormat Fp8Block() {
 const std::vector<BenchFormat>& Formats() {
   static const auto* formats = new std::vector<BenchFormat>{
       Weights("w4a16_int4_g128", IntegerFormat(4), kBFloat16, 128),
-      Int4ChannelFloat16(),
+      Float16("w4a16_int4_channel_fp16", IntegerFormat(4), kFloat16, 0),
+      Float16("w4a16_int4_g128_fp16", IntegerFormat(4), kFloat16, 128),
       Int4ZeroPoints(),
       Weights("w4a16_mxfp4", kFloat4E2M1, kFloat8E8M0, 32),
       Nvfp4(),
@@ -74,6 +75,7 @@ const std::vector<BenchFormat>& Formats() {
       Weights("w3a16_int3_g128", IntegerFormat(3), kBFloat16, 128),
       Weights("w2a16_int2_g128", IntegerFormat(2), kBFloat16, 128),
       Weights("w16a16_bf16", kBFloat16, kNoFormat, 0),
+      Float16("w16a16_fp16", kFloat16, kNoFormat, 0),
   };
   return *formats;
 }

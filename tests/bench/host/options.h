@@ -29,6 +29,8 @@ struct Options {
   bool graph = true;
   bool check = true;
   bool quantize_x = false;
+  bool fp16_accumulation = false;
+  bool batch_invariant = false;
   bool manifest = false;  // print the layers, measure nothing
   std::string cupti_library;  // empty = the usual places
   std::string cublas_library;

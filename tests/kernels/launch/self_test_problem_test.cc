@@ -90,6 +90,24 @@ void ExpectRight(const SelfTestProblem& problem, double most) {
   EXPECT_GT(values.size(), 20u) << "elements tell each other apart";
 }
 
+// Sums over neighbouring columns, from any to any, are integers of float16's 11 bits.
+void ExpectSmallSums(const SelfTestProblem& problem) {
+  const StandardTensor tensor = TensorOf(problem);
+  const std::vector<std::vector<double>> x = XRows(problem, {0, 1, 2, 3, 4});
+  for (int64_t n = 0; n < problem.shape.n; n += n % 7 + 1) {
+    const std::vector<double> w = WeightRow(tensor, 0, n);
+    for (const std::vector<double>& row : x) {
+      double sum = 0, least = 0, most = 0;
+      for (size_t k = 0; k < w.size(); ++k) {
+        sum += row[k] * w[k];
+        least = std::min(least, sum);
+        most = std::max(most, sum);
+      }
+      ASSERT_LE(most - least, 2048) << n;
+    }
+  }
+}
+
 std::vector<QuantSpec> GenericSpecs() {
   std::vector<QuantSpec> specs;
   for (int bits = 1; bits <= 8; ++bits) {
@@ -195,7 +213,8 @@ TEST(SelfTestProblemTest, PackedKernelsGetTheReferencesProducts) {
                                       .shape = shape,
                                       .is_packed = true,
                                       .takes_group_scales = programs->packed_takes_group_scales,
-                                      .x_type = packed.x_type};
+                                      .x_type = packed.x_type,
+                                      .half_sums = packed.half_sums};
         const auto problem = MakeSelfTestProblem(packed.program.launch, subject);
         ASSERT_TRUE(problem.ok()) << problem.status() << " K " << shape.k << " group "
                                   << spec.scale_block_k;
@@ -205,6 +224,7 @@ TEST(SelfTestProblemTest, PackedKernelsGetTheReferencesProducts) {
         const bool is_float8 =
             packed.x_type == ElementType::kFloat8E4M3 || packed.x_type == ElementType::kFloat8E5M2;
         ExpectRight(*problem, is_float8 ? 1 << 13 : 1 << 18);
+        if (packed.half_sums) ExpectSmallSums(*problem);
         ASSERT_FALSE(HasFatalFailure()) << packed.program.launch.name;
         ++tested;
       }

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "kernels/base/status.h"
 #include "kernels/cuda/context.h"
 #include "kernels/gemm.h"
@@ -24,6 +25,7 @@ namespace {
 
 using testing::Eventually;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kSpecialised[] = "gemm_sm90.cuh";   // in the text of every specialised kernel
 constexpr char kGeneric[] = "kernels/device/gemm.cuh";  // of every generic one
@@ -58,7 +60,7 @@ int KernelsFor(ElementType x_type, const LayerShape& shape = kShape,
   std::set<std::string> kernels;
   const LayerPrograms programs = *ProgramsOf(spec, shape, "sm_90a");
   for (const PackedProgram& packed : programs.packed) {
-    if (packed.x_type == x_type) kernels.insert(packed.program.source.program);
+    if (packed.x_type == x_type && !packed.half_sums) kernels.insert(packed.program.source.program);
   }
   return static_cast<int>(kernels.size());
 }
@@ -415,6 +417,47 @@ TEST_F(SpecialiserTest, CompilationThatIsWantedAgainBeforeItIsStoppedGoesOn) {
   ASSERT_TRUE(Settles(*layer));
   EXPECT_EQ(layer->progress().ready, KernelsFor(ElementType::kBFloat16));
   EXPECT_EQ(Cache().cancelled, 0u) << "nothing is compiled twice";
+}
+
+TEST_F(SpecialiserTest, KernelsThatSumInFloat16ComeWithTheFirstRequestThatPermitsThem) {
+  constexpr LayerShape kWide = {1, 8192, 8192};
+  const DenseRequest plain = {.m = 512, .x_type = ElementType::kFloat16};
+  DenseRequest permitted = plain;
+  permitted.half_sums = true;
+  const auto layer = Load(kWide);
+  layer->Note(plain);
+  ASSERT_TRUE(Eventually(
+      [&] { return layer->progress().ready == KernelsFor(ElementType::kFloat16, kWide); }));
+  const std::string exact = KernelOf(*layer, plain);
+  EXPECT_THAT(exact, HasSubstr("sm90_f16"));
+  EXPECT_EQ(KernelOf(*layer, permitted), exact) << "serves until the other is there";
+
+  const int before = layer->progress().total;
+  layer->Note(permitted);
+  ASSERT_TRUE(Eventually([&] { return layer->plan()->HasAllFor(permitted); }));
+  EXPECT_EQ(KernelOf(*layer, permitted), exact + "_f16sums");
+  EXPECT_GT(layer->progress().total, before);
+  EXPECT_EQ(KernelOf(*layer, plain), exact);
+  const DenseRequest bfloat16 = {.m = 512, .half_sums = true};
+  EXPECT_EQ(KernelOf(*layer, bfloat16), KernelOf(*layer, {.m = 512}));
+  permitted.m = 1;  // small tiles have none
+  EXPECT_EQ(KernelOf(*layer, permitted), KernelOf(*layer, {.m = 1, .x_type = ElementType::kFloat16}));
+
+  const auto next = Load(kWide);
+  EXPECT_EQ(KernelOf(*next, {.m = 512, .x_type = ElementType::kFloat16, .half_sums = true}), exact + "_f16sums")
+      << "what is compiled serves from the start";
+}
+
+// Where all kernels are waited for, those that sum in float16 still come with their first request.
+TEST_F(SpecialiserTest, KernelsThatSumInFloat16AreNotWaitedForUnasked) {
+  constexpr LayerShape kWide = {1, 8192, 8192};
+  Reopen(/*serves_meanwhile=*/false);
+  const DenseRequest permitted = {.m = 512, .x_type = ElementType::kFloat16, .half_sums = true};
+  const auto layer = Load(kWide);
+  ASSERT_TRUE(Settles(*layer));
+  EXPECT_THAT(KernelOf(*layer, permitted), Not(HasSubstr("_f16sums")));
+  layer->Note(permitted);
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(KernelOf(*layer, permitted), "_f16sums"); }));
 }
 
 TEST_F(SpecialiserTest, ClosingGivesUpWhatUnloadedLayersWanted) {

@@ -67,6 +67,10 @@ class Cases {
     auto sources = LayerSources(spec, shape, architecture);
     if (!sources.ok()) return;
     for (jit::KernelSource& source : *sources) Add(Family::kSpecialised, std::move(source));
+    auto programs = ProgramsOf(spec, shape, architecture);
+    for (PackedProgram& packed : programs->packed) {  // those are compiled when a request permits them
+      if (packed.half_sums) Add(Family::kSpecialised, std::move(packed.program.source));
+    }
   }
   std::vector<MatrixCase> Take() { return std::move(cases_); }
 

@@ -139,6 +139,7 @@ struct TileSumsSm90 {
   using Step = MatrixStepSm90<Config>;
   using Sum = typename Step::Sum;
   static constexpr int kSums = Config::kTokens / 2;
+  static constexpr int kUnitSums = Config::kTokens / Step::kTokensPerPartial;
 
   Sum sum[kSums];
 
@@ -152,7 +153,7 @@ struct TileSumsSm90 {
   }
   __device__ void Clear() {
     GEMMD_UNROLL
-    for (auto& one : InUnit()) one = 0;
+    for (int i = 0; i < kUnitSums; ++i) InUnit()[i] = 0;
   }
   // Waits for the wgmma in flight; `sum` has the sums then.
   __device__ void FinishInUnit() {
@@ -161,7 +162,7 @@ struct TileSumsSm90 {
   }
 
  private:
-  uint32_t pairs_[Step::kHalfSums ? kSums / 2 : 1];
+  uint32_t pairs_[Step::kHalfSums ? kUnitSums : 1];
 };
 
 }  // namespace gemmd::device

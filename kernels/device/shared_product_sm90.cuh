@@ -119,7 +119,7 @@ struct SharedProductSm90 : TileSumsSm90<Config> {
     const uint64_t b = ptx::SwizzledTileDescriptor(ring.activations() +
                                                    kFirst * PackedLayout::kSlabRowBytes);
     GEMMD_UNROLL
-    for (Accumulator& one : d) ptx::PinRegister(one);
+    for (int i = 0; i < kCount / Step::kTokensPerPartial; ++i) ptx::PinRegister(d[i]);
     ptx::WgmmaFence();
     GEMMD_UNROLL
     for (int s = step; s < step + count; ++s) {

@@ -86,12 +86,11 @@ bool Fits(const Sm90Config& config) {
         config.scale_on_weights || config.scale_step >= config.layout().slab_columns();
     if (!one_sum || (config.tokens < 128 && !config.layout().is_direct())) return false;
   }
-  // Decoded int8 operands whose sums are promoted more than once a slab: the compiler spills.
+  // Sums of int8 that are promoted more than once a slab, of decoded operands or with scales of x: the compiler
+  // spills.
   const bool splits_slabs = config.scale_step < config.layout().slab_columns();
-  if (config.tokens == 128 && config.operand().is_int8() && !config.layout().is_direct() &&
-      splits_slabs) {
-    return false;
-  }
+  const bool needs_more = !config.layout().is_direct() || config.has_x_scales;
+  if (config.tokens == 128 && config.operand().is_int8() && needs_more && splits_slabs) return false;
   // Column groups of tiles of 128 tokens pay where nothing is promoted.
   if (config.row_groups == 1 && config.tokens == 128 && !config.sums_in_unit()) return false;
   return RegistersNeeded(config) <= config.block().math_registers();

@@ -132,7 +132,8 @@ bool Sm90Config::sums_in_unit() const {
 }
 
 bool Sm90Config::can_have_half_sums() const {
-  return is_slabwise() && x_type == ElementType::kFloat16 && sums_in_unit();
+  constexpr int kFewestTokens = 128;  // tiles of 64 gain nothing
+  return is_slabwise() && tokens >= kFewestTokens && x_type == ElementType::kFloat16 && sums_in_unit();
 }
 
 std::string KernelName(const Sm90Config& config) {

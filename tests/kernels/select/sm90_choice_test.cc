@@ -237,6 +237,17 @@ TEST(Sm90ChoiceTest, EveryKindOfSlabKernelCompiles) {
   }
 }
 
+TEST(Sm90ChoiceTest, Int8WithScalesOfBothSidesWithinASlabCompiles) {
+  const absl::StatusOr<const jit::NvrtcTable*> nvrtc = jit::LoadNvrtc();
+  if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().ToString();
+  QuantSpec spec = ChoiceSpecWith(IntegerFormat(8), kInt8);
+  spec.scale_block_k = 64;
+  spec.activation_scale = ActivationScaleKind::kDynamicGroup;
+  spec.activation_group = 128;
+  const auto choices = ChooseSm90(spec, {1, 8192, 8192}, ElementType::kInt8);
+  for (const int64_t m : {64, 4096}) ExpectCompilesWithoutSpills(ConfigFor(choices, m), **nvrtc);
+}
+
 TEST(Sm90ChoiceTest, SixteenBitWeightsWithScalesOfGroupsCompile) {
   const absl::StatusOr<const jit::NvrtcTable*> nvrtc = jit::LoadNvrtc();
   if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().ToString();

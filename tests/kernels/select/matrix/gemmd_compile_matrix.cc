@@ -3,8 +3,10 @@
 #include <fstream>
 #include <iostream>
 #include <optional>
+#include <regex>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -38,6 +40,7 @@ struct Options {
   int source = -1;
   std::string record;
   std::string architecture;
+  std::string kernels;
   std::string shard = "1/1";
   int seed = -1;
   int workers = jit::UsableProcessors();
@@ -52,6 +55,8 @@ std::vector<Flag> FlagsOf(Options& options) {
        jit_bench::Text(options.record)},
       {"architecture", "NAME", "a matrix of that architecture's kernels only (default: of all)",
        jit_bench::Text(options.architecture)},
+      {"kernels", "REGEX", "a matrix of the kernels whose names contain a match only (default: of all)",
+       jit_bench::Text(options.kernels)},
       {"shard", "I/N", "only the I-th of N parts (default 1/1)", jit_bench::Text(options.shard)},
       {"seed", "N", "in a random order: a run with a limit is a sample (default: in theirs)",
        jit_bench::Integer(0, options.seed)},
@@ -107,6 +112,7 @@ std::string HelpText(const std::vector<Flag>& flags) {
       "EXAMPLES\n"
       "  gemmd_compile_matrix --record=all.json --time_limit=540\n"
       "  gemmd_compile_matrix --record=some.json --seed=7 --time_limit=600\n"
+      "  gemmd_compile_matrix --record=int8.json --architecture=sm_90a --kernels='_int8s?_.*_128x'\n"
       "  gemmd_compile_matrix --record=1.json --shard=1/4    # and 2/4, 3/4, 4/4 elsewhere\n"
       "  gemmd_compile_matrix --merge --record=all.json 1.json 2.json 3.json 4.json\n");
 }
@@ -116,12 +122,22 @@ int Fail(int code, const absl::Status& status) {
   return code;
 }
 
-// Of the options' architecture.
+// Of the options' architecture, with the options' names.
 absl::StatusOr<std::vector<MatrixCase>> CasesOf(const Options& options) {
   std::vector<MatrixCase> cases = WholeMatrix(options.architecture);
+  if (cases.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--architecture: no kernels for '", options.architecture, "'"));
+  }
+  if (options.kernels.empty()) return cases;
+  try {
+    const std::regex wanted(options.kernels, std::regex::extended);
+    std::erase_if(cases, [&](const MatrixCase& one) { return !std::regex_search(one.source.label, wanted); });
+  } catch (const std::regex_error&) {
+    return absl::InvalidArgumentError(absl::StrCat("--kernels: '", options.kernels, "' is no regular expression"));
+  }
   if (!cases.empty()) return cases;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--architecture: no kernels for '", options.architecture, "'"));
+  return absl::InvalidArgumentError(absl::StrCat("--kernels: no kernel's name contains '", options.kernels, "'"));
 }
 
 absl::Status ParseShard(const std::string& text, RunOptions& options) {

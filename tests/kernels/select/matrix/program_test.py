@@ -58,7 +58,9 @@ class Program(unittest.TestCase):
     def test_wrong_command_lines_end_with_64(self):
         for options in ([], ["--record=x", "--shard=0/2"], ["--record=x", "--shard=3/2"], ["--record=x", "--shard=1"],
                         ["--record=x", "y"], ["--record=x", "--merge"], ["--nonsense"],
-                        [f"--record={self.path('x')}", "--architecture=sm_1"]):
+                        [f"--record={self.path('x')}", "--architecture=sm_1"],
+                        [f"--record={self.path('x')}", f"--architecture={ARCHITECTURE}", "--kernels=("],
+                        [f"--record={self.path('x')}", f"--architecture={ARCHITECTURE}", "--kernels=^nothing$"]):
             self.assertEqual(run(*options).returncode, 64, options)
 
     def test_parts_are_compiled_and_merged(self):
@@ -82,6 +84,13 @@ class Program(unittest.TestCase):
         self.assertEqual(list(both["architectures"]), [ARCHITECTURE])
         self.assertEqual(both["commit"], "abc")
         self.assertFalse(both["complete"] or both["passed"])
+
+    def test_kernels_are_chosen_by_their_names(self):
+        result = run(f"--record={self.path('moe.json')}", f"--architecture={ARCHITECTURE}", "--kernels=^Moe(Count|Combine)$")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        record = self.record("moe.json")
+        self.assertTrue(record["complete"] and record["passed"])
+        self.assertEqual(record["matrix"]["cases"], 2)
 
     def test_the_limit_is_kept_and_leaves_a_record(self):
         result = self.compile("none.json", 1, "--time_limit=0.001")

@@ -12,6 +12,7 @@
 #include "core/checkpoint/model_facts.h"
 #include "core/checkpoint/module_names.h"
 #include "core/checkpoint/module_tensors.h"
+#include "core/checkpoint/plain_experts.h"
 #include "core/checkpoint/plain_modules.h"
 #include "core/checkpoint/reader.h"
 #include "core/checkpoint/reader_parts.h"
@@ -71,24 +72,33 @@ struct Reading {
   LayerQuantizer* quantizer = nullptr;       // null: weights come as they are
 };
 
+// Weights that config and tensors agree not to be quantized.
+absl::StatusOr<StandardTensor> ReadPlain(const CheckpointFiles& files, ModuleTensors& tensors) {
+  if (!IsPlainStack(tensors)) return ReadUnquantized(tensors);
+  absl::StatusOr<StandardTensor> stack = ReadPlainStack(files.model_facts(), tensors);
+  if (!stack.ok()) return AboutScheme(files, tensors.module(), stack.status());
+  return stack;
+}
+
 absl::StatusOr<StandardTensor> ReadWeights(const Reading& reading, ModuleTensors& tensors,
                                            std::string& format) {
   const auto& [files, reader, quantizer] = reading;
+  const bool is_plain = IsPlainLinear(tensors) || IsPlainStack(tensors);
   if (reader != nullptr) {
     format = reader->quant_method;
     auto tensor = reader->read(files.quantization_config(), tensors);
-    if (ReasonOf(tensor.status()) != "MODULE_NOT_FOUND" || !IsPlainLinear(tensors)) {
+    if (ReasonOf(tensor.status()) != "MODULE_NOT_FOUND" || !is_plain) {
       if (!tensor.ok()) return AboutScheme(files, tensors.module(), tensor.status());
       return tensor;
     }
-  } else if (!IsPlainLinear(tensors)) {
+  } else if (!is_plain) {
     return UnsupportedFormat(
         absl::StrCat(files.config_file(), ": module ", tensors.module(),
-                     ": there is no quantization_config, and it holds no plain .weight [N, K] (experts in one "
-                     "tensor are read where they are quantized)"));
+                     ": there is no quantization_config, and it holds neither a plain .weight "
+                     "[N, K] nor a stack of experts"));
   }
   format = "unquantized";
-  return ReadUnquantized(tensors);
+  return ReadPlain(files, tensors);
 }
 
 // A module with tensors of its own.
@@ -234,12 +244,14 @@ absl::StatusOr<CheckpointLayer> ReadComposite(const Reading& reading, const std:
   return layer;
 }
 
-// Whether a stack has as many experts as config.json counts.
+// Whether a stack has as many experts as config.json counts; not of experts that every token goes through.
 absl::Status CheckExperts(const CheckpointFiles& files, const std::string& module,
                           int64_t experts) {
+  if (!IsStackName(module)) return absl::OkStatus();
   const std::string prefix = SplitModule(module).first;
-  if (prefix.empty()) return absl::OkStatus();
-  return CheckExpertCount(files.model_facts(), prefix.substr(0, prefix.size() - 1), experts);
+  const bool below = IsOfRoutedExperts(prefix);
+  return CheckExpertCount(files.model_facts(), below ? prefix.substr(0, prefix.size() - 1) : module,
+                          experts);
 }
 
 // A module with tensors of its own, cut.

@@ -198,8 +198,10 @@ absl::StatusOr<std::optional<PartNames>> FindParts(const Index& index, const std
 }
 
 absl::StatusOr<std::vector<RowPart>> FusedRowParts(const std::string& module, int64_t n) {
-  const std::string name = Split(module).second;
-  if ((name == "gate_up_proj" || name == "w13") && n % 2 == 0) {
+  const auto [prefix, name] = Split(module);
+  // Experts of an attention (JetMoe) have an input_linear too, of heads.
+  const bool is_granite = name == "input_linear" && !absl::StrContains(prefix, "attention");
+  if ((name == "gate_up_proj" || name == "w13" || is_granite) && n % 2 == 0) {
     return std::vector<RowPart>{{.rows = n / 2}, {.rows = n / 2}};
   }
   for (const FusedName& fused : FusedNames()) {

@@ -1,9 +1,9 @@
 #include "core/checkpoint/model_facts.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <set>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -14,6 +14,7 @@ namespace gemmd {
 namespace {
 
 constexpr uint64_t kMostCounted = 1 << 16;  // experts, layers
+constexpr uint64_t kLargestSize = 1 << 30;  // of a row or column
 
 bool IsExpertCount(const std::string& key) {
   static const auto* const kKeys =
@@ -125,6 +126,38 @@ absl::Status AddLayerCount(const Json& object, const std::string& path, ModelFac
   return absl::OkStatus();
 }
 
+// An extent of the model, or one for each of its layers.
+absl::Status AddSizes(const Json& object, const std::string& path,
+                      std::initializer_list<const char*> names, std::vector<int64_t>& sizes) {
+  for (const char* name : names) {
+    const Json* field = FindField(object, {name});
+    if (field == nullptr) continue;
+    const Json one = Json::array({*field});
+    for (const Json& size : field->is_array() ? *field : one) {
+      if (!size.is_number_unsigned() || size.get<uint64_t>() > kLargestSize) {
+        return WrongField(path + name, absl::StrCat("a number of at most ", kLargestSize), *field);
+      }
+      sizes.push_back(static_cast<int64_t>(size.get<uint64_t>()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Which model it is, and the extents of its matrices.
+absl::Status AddModel(const Json& object, const std::string& path, ModelFacts& facts) {
+  if (!IsAboutText(path)) return absl::OkStatus();
+  GEMMD_ASSIGN_OR_RETURN(const std::string type, NameField(object, {"model_type"}, ""));
+  if (!type.empty()) facts.model_types.push_back(type);
+  const auto architectures = StringsField(object, {"architectures"});
+  if (!architectures.ok()) return architectures.status();
+  facts.architectures.insert(facts.architectures.end(), architectures->begin(),
+                             architectures->end());
+  GEMMD_RETURN_IF_ERROR(AddSizes(object, path, {"hidden_size"}, facts.hidden_sizes));
+  GEMMD_RETURN_IF_ERROR(AddSizes(object, path, {"intermediate_size"}, facts.mlp_sizes));
+  return AddSizes(object, path, {"moe_intermediate_size", "expert_intermediate_size"},
+                  facts.expert_sizes);
+}
+
 // What is looked into or compared must be of its type where it counts.
 absl::Status CheckTypes(const Json& object, const std::string& path) {
   if (!IsAboutText(path)) return absl::OkStatus();
@@ -140,6 +173,7 @@ absl::Status CheckTypes(const Json& object, const std::string& path) {
 // `path` is empty or ends in a dot.
 absl::Status Walk(const Json& object, const std::string& path, ModelFacts& facts) {
   GEMMD_RETURN_IF_ERROR(CheckTypes(object, path));
+  GEMMD_RETURN_IF_ERROR(AddModel(object, path, facts));
   GEMMD_RETURN_IF_ERROR(AddSharing(object, path, facts));
   GEMMD_RETURN_IF_ERROR(AddLayerCount(object, path, facts));
   for (const auto& [key, value] : object.items()) {
@@ -158,9 +192,8 @@ absl::StatusOr<ModelFacts> ReadModelFacts(const Json& config) {
   return facts;
 }
 
-absl::Status CheckExpertCount(const ModelFacts& facts, const std::string& experts, int64_t count) {
+absl::Status CheckExpertCount(const ModelFacts& facts, const std::string& module, int64_t count) {
   if (facts.expert_counts.empty()) return absl::OkStatus();
-  if (experts != "experts" && !absl::EndsWith(experts, ".experts")) return absl::OkStatus();
   const bool named = std::any_of(facts.expert_counts.begin(), facts.expert_counts.end(),
                                  [&](const auto& promised) { return promised.count == count; });
   if (named) return absl::OkStatus();
@@ -168,7 +201,7 @@ absl::Status CheckExpertCount(const ModelFacts& facts, const std::string& expert
     absl::StrAppend(out, promised.count, " (", promised.key, ")");
   };
   return BadCheckpoint(absl::StrCat(
-      "module ", experts, ": expected experts as config.json counts them, ",
+      "module ", module, ": expected experts as config.json counts them, ",
       absl::StrJoin(facts.expert_counts, " or ", append), "; got ", count, ", 0 to ", count - 1));
 }
 

@@ -42,13 +42,19 @@ struct ModelFacts {
       false;  // some have one projection for key and value, k_proj (attention_k_eq_v)
   std::vector<std::string> layer_types;  // of each layer of the language model; empty: not said
   bool leaves_parts_out = false;         // of single layers (block_configs)
+  // Of the model as a whole and of its language model.
+  std::vector<std::string> model_types;    // "llama4", "llama4_text"
+  std::vector<std::string> architectures;  // "Llama4ForConditionalGeneration"
+  std::vector<int64_t> hidden_sizes;
+  std::vector<int64_t> mlp_sizes;  // intermediate_size: of experts too where expert_sizes is empty
+  std::vector<int64_t> expert_sizes;  // moe_intermediate_size
 };
 
 absl::StatusOr<ModelFacts> ReadModelFacts(const Json& config);
 
-// Whether `count` experts, stored one by one below `experts` ("model.layers.0.mlp.experts"), are as many as the
-// config names. OK where it names none, and for experts that every token goes through ("shared_experts").
-absl::Status CheckExpertCount(const ModelFacts& facts, const std::string& experts, int64_t count);
+// Whether `count` experts, those of `module`, are as many as the config names. OK where it names none. The caller knows
+// that not every token goes through them.
+absl::Status CheckExpertCount(const ModelFacts& facts, const std::string& module, int64_t count);
 
 }  // namespace gemmd
 

@@ -105,8 +105,8 @@ struct Ends {
   NameSet out;
 };
 
-const std::array<Ends, 5>& KnownEnds() {
-  static const auto* const kEnds = new std::array<Ends, 5>{{
+const std::array<Ends, 6>& KnownEnds() {
+  static const auto* const kEnds = new std::array<Ends, 6>{{
       {{"q_proj", "k_proj", "v_proj", "qkv_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa",
         "kv_b_proj", "fused_qkv_a_proj"},
        {"o_proj", "out_proj"}},
@@ -114,6 +114,7 @@ const std::array<Ends, 5>& KnownEnds() {
       {{"w1", "w3", "w13"}, {"w2"}},
       {{"fc1"}, {"fc2"}},
       {{"mlp1_weight"}, {"mlp2_weight"}},
+      {{"input_linear"}, {"output_linear"}},
   }};
   return *kEnds;
 }

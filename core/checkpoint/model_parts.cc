@@ -255,6 +255,7 @@ std::vector<absl::Status> CheckStacks(const CheckpointFiles& files, const Names&
           count, " have it; found no tensors for it",
           others == 0 ? "" : absl::StrCat(", nor for ", others, " of the other experts"))));
     }
+    if (!IsOfRoutedExperts(prefix)) continue;
     const absl::Status counted =
         CheckExpertCount(files.model_facts(), prefix.substr(0, prefix.size() - 1), count);
     if (!counted.ok()) problems.push_back(counted);

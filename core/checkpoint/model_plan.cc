@@ -133,24 +133,18 @@ Cut CutOf(const ModelSelection& selection, const std::string& module) {
     return MatchesAny(selection.column_modules, module) ? Cut::kColumns : Cut::kNone;
   }
   static const auto* const kRows = new std::set<std::string>{
-      "q_proj", "k_proj", "v_proj", "qkv_proj", "gate_proj", "up_proj",    "gate_up_proj",
-      "w1",     "w3",     "w13",    "q_b_proj", "kv_b_proj", "mlp1_weight"};
-  static const auto* const kColumns =
-      new std::set<std::string>{"o_proj", "out_proj", "down_proj", "w2", "mlp2_weight"};
+      "q_proj", "k_proj", "v_proj", "qkv_proj", "gate_proj", "up_proj",     "gate_up_proj",
+      "w1",     "w3",     "w13",    "q_b_proj", "kv_b_proj", "mlp1_weight", "input_linear"};
+  static const auto* const kColumns = new std::set<std::string>{
+      "o_proj", "out_proj", "down_proj", "w2", "mlp2_weight", "output_linear"};
   const std::string name = SplitModule(module).second;
   if (kRows->count(name) > 0) return Cut::kRows;
   return kColumns->count(name) > 0 ? Cut::kColumns : Cut::kNone;
 }
 
-// Whether the module is a layer of several experts, by its name.
-bool IsStack(const std::string& module) {
-  const auto [prefix, name] = SplitModule(module);
-  return IsOfRoutedExperts(prefix) || name == "mlp1_weight" || name == "mlp2_weight";
-}
-
 SliceRequest SliceOf(const ModelSelection& selection, const std::string& module) {
   SliceRequest slice;
-  if (IsStack(module)) slice.experts = selection.experts;
+  if (IsStackName(module)) slice.experts = selection.experts;
   const Cut cut = CutOf(selection, module);
   if (cut == Cut::kRows) slice.rows = selection.tensor;
   if (cut == Cut::kColumns) slice.columns = selection.tensor;

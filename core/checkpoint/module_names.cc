@@ -1,6 +1,7 @@
 #include "core/checkpoint/module_names.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -32,6 +33,32 @@ std::pair<std::string, std::string> SplitModule(const std::string& module) {
 
 bool IsOfRoutedExperts(const std::string& prefix) {
   return prefix == kExperts || absl::EndsWith(prefix, absl::StrCat(".", kExperts));
+}
+
+const StackPart* StackPartOf(const std::string& module) {
+  static constexpr StackPart kParts[] = {{"gate_up_proj", true, true},
+                                         {"gate_proj", true},
+                                         {"up_proj", true},
+                                         {"down_proj", false},
+                                         {"w1", true},
+                                         {"w3", true},
+                                         {"w2", false},
+                                         {"w13", true, true},
+                                         {"input_linear", true, true},
+                                         {"output_linear", false},
+                                         {"mlp1_weight", true, true},
+                                         {"mlp2_weight", false}};
+  const std::string name = SplitModule(module).second;
+  const auto* const found =
+      std::find_if(std::begin(kParts), std::end(kParts),
+                   [&name](const StackPart& part) { return part.name == name; });
+  return found == std::end(kParts) ? nullptr : found;
+}
+
+bool IsStackName(const std::string& module) {
+  const auto [prefix, name] = SplitModule(module);
+  if (IsOfRoutedExperts(prefix) || name == "mlp1_weight" || name == "mlp2_weight") return true;
+  return absl::EndsWith(prefix, "moe.") && StackPartOf(module) != nullptr;
 }
 
 std::optional<std::pair<std::string, int64_t>> ExpertOf(const std::string& prefix) {

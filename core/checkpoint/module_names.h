@@ -21,6 +21,19 @@ std::pair<std::string, std::string> SplitModule(const std::string& module);
 // which every token goes.
 bool IsOfRoutedExperts(const std::string& prefix);
 
+// Whether the module is a layer of several experts, by its name: "a.experts.down_proj", "a.mlp1_weight",
+// "a.block_sparse_moe.input_linear".
+bool IsStackName(const std::string& module);
+
+// Which matrix of the experts' MLP a stack holds.
+struct StackPart {
+  const char* name;       // of the module, without its prefix
+  bool goes_in;           // K is the hidden size; else N
+  bool is_fused = false;  // gate and up
+};
+// By the last part of the module's name; nullptr: not a name that stacks are known to have.
+const StackPart* StackPartOf(const std::string& module);
+
 // "a.experts.7." -> "a.experts." and 7.
 std::optional<std::pair<std::string, int64_t>> ExpertOf(const std::string& prefix);
 

@@ -11,9 +11,13 @@
 namespace gemmd {
 namespace {
 
-// Whether a tensor that is not quantized holds all experts of a layer, as its name or the config's count says.
-bool IsExpertStack(const std::string& name, const TensorInfo& info, const ModelFacts& facts) {
-  if (info.shape.size() != 3) return false;
+// Whether the weight of `module` that is not quantized holds all experts of a layer, as names or the config's count
+// say. A name tells also of one that is damaged or cannot be read.
+bool IsExpertStack(const std::string& module, const std::string& name, const TensorInfo* found,
+                   const ModelFacts& facts) {
+  if (IsStackName(module) && StackPartOf(module) != nullptr) return true;
+  if (found == nullptr || found->shape.size() != 3) return false;
+  const TensorInfo& info = *found;
   if (absl::StrContains(name, ".experts.")) return true;
   const auto has_count = [&info](const ModelFacts::ExpertCount& experts) {
     return experts.count == info.shape[0] && info.shape[1] > 1;
@@ -36,6 +40,8 @@ PlainModules SortPlainModules(const CheckpointFiles& files) {
     absl::string_view stem = name;
     const bool is_weight = absl::ConsumeSuffix(&stem, ".weight");
     const std::string module(is_weight ? stem : stem.substr(0, stem.rfind('.')));
+    // Experts in one tensor have their bias in another, beside it: it tells of them where they are missing.
+    if (absl::EndsWith(stem, "_proj_bias")) absl::ConsumeSuffix(&stem, "_bias");
     const SafetensorsFile* const file = shards.at(shard);
     if (file == nullptr && is_weight) modules.unread.insert(module);
     const TensorInfo* const info = file == nullptr ? nullptr : file->Find(name);
@@ -43,7 +49,7 @@ PlainModules SortPlainModules(const CheckpointFiles& files) {
     if (info != nullptr && is_weight && info->shape.size() == 2) {
       modules.linears.insert(module);
       modules.linear_roles.insert(RoleOf(module));
-    } else if (info != nullptr && IsExpertStack(name, *info, files.model_facts())) {
+    } else if (IsExpertStack(std::string(stem), name, info, files.model_facts())) {
       modules.linears.emplace(stem);
     } else {
       modules.others.insert(module);

@@ -84,12 +84,12 @@ void TransposeTile(const T* from, int64_t from_stride, int64_t to_stride, T* to)
 }
 
 template <typename T>
-void TransposeAs(const Buffer& bytes, int64_t rows, int64_t columns, Buffer& out) {
+void TransposeAs(const std::byte* bytes, int64_t rows, int64_t columns, std::byte* out) {
   // The pages of a block's rows and columns fit the translation buffer.
   constexpr int64_t kBlockRows = 1024;
   constexpr int64_t kBlockColumns = 64;
-  const auto* const from = reinterpret_cast<const T*>(bytes.data());
-  auto* const to = reinterpret_cast<T*>(out.data());
+  const auto* const from = reinterpret_cast<const T*>(bytes);
+  auto* const to = reinterpret_cast<T*>(out);
   const int64_t whole_rows = rows / kTile<T> * kTile<T>;
   const int64_t whole_columns = columns / kTile<T> * kTile<T>;
   const auto transpose_block = [&](int64_t first_row, int64_t first_column) {
@@ -111,6 +111,17 @@ void TransposeAs(const Buffer& bytes, int64_t rows, int64_t columns, Buffer& out
     for (int64_t column = row < whole_rows ? whole_columns : 0; column < columns; ++column) {
       to[column * rows + row] = from[row * columns + column];
     }
+  }
+}
+
+void TransposeMatrix(const std::byte* bytes, int64_t rows, int64_t columns, int64_t element_bytes,
+                     std::byte* out) {
+  if (element_bytes == 1) {
+    TransposeAs<uint8_t>(bytes, rows, columns, out);
+  } else if (element_bytes == 2) {
+    TransposeAs<uint16_t>(bytes, rows, columns, out);
+  } else {
+    TransposeAs<uint32_t>(bytes, rows, columns, out);
   }
 }
 
@@ -270,14 +281,19 @@ Buffer PadRows(Buffer bytes, int64_t row_bytes) {
 
 Buffer Transpose(const Buffer& bytes, int64_t rows, int64_t columns, int64_t element_bytes) {
   Buffer out = Buffer::Uninitialized(bytes.size());
-  if (element_bytes == 1) {
-    TransposeAs<uint8_t>(bytes, rows, columns, out);
-  } else if (element_bytes == 2) {
-    TransposeAs<uint16_t>(bytes, rows, columns, out);
-  } else {
-    TransposeAs<uint32_t>(bytes, rows, columns, out);
-  }
+  TransposeMatrix(bytes.data(), rows, columns, element_bytes, out.data());
   return out;
+}
+
+void TransposeEach(Buffer& bytes, int64_t count, int64_t rows, int64_t columns,
+                   int64_t element_bytes) {
+  const int64_t size = rows * columns * element_bytes;
+  Buffer one = Buffer::Uninitialized(size);
+  for (int64_t i = 0; i < count; ++i) {
+    std::byte* const matrix = bytes.data() + i * size;
+    TransposeMatrix(matrix, rows, columns, element_bytes, one.data());
+    std::memcpy(matrix, one.data(), size);
+  }
 }
 
 absl::StatusOr<StandardTensor> ReadUnquantized(ModuleTensors& tensors) {

@@ -65,6 +65,9 @@ Buffer PadRows(Buffer bytes, int64_t row_bytes);
 
 // [rows, columns] -> [columns, rows] of elements of `element_bytes` (1, 2 or 4).
 Buffer Transpose(const Buffer& bytes, int64_t rows, int64_t columns, int64_t element_bytes);
+// Each of `count` such matrices, which lie after each other, where it lies; needs memory for one more.
+void TransposeEach(Buffer& bytes, int64_t count, int64_t rows, int64_t columns,
+                   int64_t element_bytes);
 
 // A linear that config and tensors agree not to be quantized: its 16- or 32-bit weights as they are.
 absl::StatusOr<StandardTensor> ReadUnquantized(ModuleTensors& tensors);

@@ -78,3 +78,14 @@ write("modelopt_fp8_stack", modelopt("FP8", "llama4"),
 write("modelopt_awq_stack", modelopt("W4A16_AWQ", "qwen3_moe"),
       {X + "down_proj.weight": ("U8", [2, 3, 8], noise(48, 10)), X + "down_proj.weight_scale": ("F32", [2, 6, 2], floats(*[0.5 + i for i in range(24)])),
        X + "down_proj.pre_quant_scale": ("BF16", [2, 8], b"\x00\x40" * 16)})
+
+
+def plain(model_type, **more):
+    return dict({"model_type": model_type, "num_local_experts": 2, "hidden_size": 8, "intermediate_size": 3}, **more)
+
+write("plain_gpt_oss_stack", plain("gpt_oss"),
+      {X + "gate_up_proj": ("BF16", [2, 8, 6], noise(192, 11)), X + "gate_up_proj_bias": ("BF16", [2, 6], b"\x80\x3f" * 12)})
+write("plain_granite_stack", plain("granitemoe"),
+      {"model.layers.0.block_sparse_moe.input_linear.weight": ("F16", [2, 6, 8], noise(192, 12))})
+write("plain_shape_stack", plain("qwen3_vl_moe", text_config={"model_type": "qwen3_vl_moe_text", "moe_intermediate_size": 5}),
+      {X + "down_proj": ("F32", [2, 5, 8], noise(320, 13))})

@@ -17,7 +17,7 @@ TEST(FuzzSeedsTest, Read) {
     EXPECT_TRUE(layer.ok()) << layer.status();
     ++checkpoints;
   }
-  EXPECT_EQ(checkpoints, 8);
+  EXPECT_EQ(checkpoints, 11);
 }
 
 }  // namespace

@@ -39,6 +39,8 @@ ModelRegistration::ModelRegistration(Node& node, std::shared_ptr<Session> sessio
       session_(std::move(session)),
       request_(std::move(request)),
       plan_(std::move(plan.modules)),
+      hidden_files_(std::move(plan.hidden_files)),
+      modules_total_(static_cast<int>(plan_.size() + hidden_files_.size())),
       unmatched_exclude_(std::move(plan.unmatched_exclude)),
       notes_(std::move(plan.notes)),
       window_(std::max(window, 1)),
@@ -52,14 +54,25 @@ ModelRegistration::ModelRegistration(Node& node, std::shared_ptr<Session> sessio
 void ModelRegistration::Start() {
   {
     MutexLock lock(mutex_);
-    ModelProgress plan;
-    plan.unmatched_exclude = unmatched_exclude_;
-    plan.notes = notes_;
-    plan.modules_total = static_cast<int>(plan_.size());
-    plan.bytes_total = bytes_total_;
-    Report(std::move(plan));
+    ReportPlan();
   }
   Pump();
+}
+
+void ModelRegistration::ReportPlan() {
+  ModelProgress plan = Totals();
+  plan.unmatched_exclude = unmatched_exclude_;
+  plan.notes = notes_;
+  Report(std::move(plan));
+  for (const HiddenFile& file : hidden_files_) {
+    failures_.push_back({file.name, file.status});
+    ++modules_done_;
+    ModelProgress failed = Totals();
+    failed.module = file.name;
+    failed.state = LayerState::kFailed;
+    failed.failure = file.status;
+    if (!cancelled_) Report(std::move(failed));
+  }
 }
 
 // Layers that are there already are answered within Submit, thousands of them: a loop, not a recursion.
@@ -102,12 +115,17 @@ void ModelRegistration::Submit(size_t index) {
       });
 }
 
-ModelProgress ModelRegistration::About(size_t index) const {
+ModelProgress ModelRegistration::Totals() const {
   ModelProgress progress;
-  progress.modules_total = static_cast<int>(plan_.size());
+  progress.modules_total = modules_total_;
   progress.modules_done = modules_done_;
   progress.bytes_total = bytes_total_;
   progress.bytes_done = std::accumulate(bytes_done_.begin(), bytes_done_.end(), uint64_t{0});
+  return progress;
+}
+
+ModelProgress ModelRegistration::About(size_t index) const {
+  ModelProgress progress = Totals();
   progress.module = plan_[index].module;
   progress.slice = plan_[index].slice;
   progress.module_bytes_total = plan_[index].bytes;
@@ -177,8 +195,8 @@ std::vector<ModelRegistration::Fault> ModelRegistration::FaultsOf(
 absl::Status ModelRegistration::Failed() const {
   const Failure& first = failures_.front();
   std::string message =
-      absl::StrCat(failures_.size(), " of ", plan_.size(), " modules cannot be registered");
-  const size_t untried = plan_.size() - static_cast<size_t>(modules_done_);
+      absl::StrCat(failures_.size(), " of ", modules_total_, " modules cannot be registered");
+  const int untried = modules_total_ - modules_done_;
   if (untried > 0) absl::StrAppend(&message, ", ", untried, " were not tried");
   const std::vector<Fault> faults = FaultsOf(failures_);
   for (size_t i = 0; i < faults.size(); ++i) {

@@ -1,4 +1,5 @@
 // What    Registers the modules of a model one after the other, a few at a time, as layers of one session.
+//         A file of the checkpoint that cannot be read and may hold more modules fails like one (keep_going).
 // States  PLANNED -> LOADING -> DONE. A failure stops it, unless the request keeps going; then the modules
 //         under way are waited for, and the layers that it registered are released again. Layers that the
 //         session held before stay.
@@ -72,7 +73,7 @@ class ModelRegistration : public std::enable_shared_from_this<ModelRegistration>
 
  private:
   struct Failure {
-    std::string module;
+    std::string module;  // or a file that may hold more of them
     absl::Status status;
   };
   struct Fault {
@@ -89,6 +90,8 @@ class ModelRegistration : public std::enable_shared_from_this<ModelRegistration>
   ModelProgress About(size_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FinishIfDone();
   void Release(const std::set<uint64_t>& layers);
+  void ReportPlan() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  ModelProgress Totals() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static std::vector<Fault> FaultsOf(const std::vector<Failure>& failures);
   absl::Status Failed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -96,6 +99,8 @@ class ModelRegistration : public std::enable_shared_from_this<ModelRegistration>
   const std::shared_ptr<Session> session_;
   const ModelRequest request_;
   const std::vector<PlannedModule> plan_;
+  const std::vector<HiddenFile> hidden_files_;
+  const int modules_total_;  // each hidden file counts as one
   const std::vector<std::string> unmatched_exclude_;
   const std::vector<std::string> notes_;
   const int window_;  // modules under way

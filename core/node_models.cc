@@ -33,7 +33,9 @@ absl::StatusOr<ModelPlan> Plan(const Node::Impl& impl, const ModelRequest& reque
   GEMMD_ASSIGN_OR_RETURN(const std::filesystem::path directory,
                          ResolveCheckpointPath(request.path, impl.options.checkpoint_roots));
   GEMMD_ASSIGN_OR_RETURN(const auto checkpoint, impl.checkpoints->Open(directory));
-  return PlanModel(*checkpoint, request.selection);
+  GEMMD_ASSIGN_OR_RETURN(ModelPlan plan, PlanModel(*checkpoint, request.selection));
+  if (!request.keep_going && !plan.hidden_files.empty()) return plan.hidden_files.front().status;
+  return plan;
 }
 
 }  // namespace

@@ -54,6 +54,10 @@ absl::StatusOr<std::vector<PlannedModule>> Chosen(const Checkpoint& checkpoint,
     notes.push_back(absl::StrCat("exclude \"", pattern, "\" matches none of the chosen modules"));
   }
   notes.insert(notes.end(), plan.notes.begin(), plan.notes.end());
+  for (const HiddenFile& file : plan.hidden_files) {
+    notes.push_back(absl::StrCat("what lies in a file that cannot be read is left out: ",
+                                 file.status.message()));
+  }
   return std::move(plan.modules);
 }
 

@@ -48,7 +48,8 @@ Command InspectCommand() {
           "or\n"
           "  layers missing that config.json counts, or with a layer that lacks one of q, k, v, of\n"
           "  gate and up, or o_proj or down_proj where others have it ('register --fuse' refuses\n"
-          "  these). Modules whose names differ in numbers only share a line.\n"
+          "  these). Without an index every *.safetensors file is read; one that is damaged or missing is\n"
+          "  a problem of its own. Modules whose names differ in numbers only share a line.\n"
           "  Progress goes to stderr.",
       .options = {{"all", 0, "", "", "a line for every module"}},
       .examples =

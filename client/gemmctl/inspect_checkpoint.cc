@@ -99,7 +99,7 @@ BrokenShards InspectFiles(const CheckpointFiles& files, CheckpointReport& report
     ++report.tensors;
     report.tensor_bytes += info->bytes;
   }
-  report.files = shards.size();
+  report.files = shards.size() + files.hidden_files().size();
   return broken;
 }
 
@@ -211,6 +211,7 @@ std::vector<absl::Status> ModelProblems(const Checkpoint& checkpoint, Checkpoint
   if (!plan.ok()) return {plan.status()};
   report.notes = std::move(plan->notes);
   std::vector<absl::Status> problems = std::move(plan->problems);
+  for (const HiddenFile& file : plan->hidden_files) problems.push_back(file.status);
   const LayerFacts facts = FactsOf(report);
   for (const PlannedModule& planned : plan->modules) {
     problems.push_back(CheckJoined(checkpoint.files(), planned.module, facts));

@@ -254,6 +254,14 @@ absl::Status CheckExperts(const CheckpointFiles& files, const std::string& modul
                           experts);
 }
 
+// Without a count in config.json nothing tells whether the last experts are in a file that cannot be read.
+absl::Status CheckNoneHidden(const CheckpointFiles& files, const std::string& module) {
+  if (files.hidden_files().empty() || !IsStackName(module)) return absl::OkStatus();
+  if (!files.model_facts().expert_counts.empty()) return absl::OkStatus();
+  return BadCheckpoint(absl::StrCat(files.hidden_files().front().status.message(), ": module ",
+                                    module, ": more of its experts may be in this file"));
+}
+
 // A module with tensors of its own, cut.
 absl::StatusOr<CheckpointLayer> ReadSlice(const Reading& reading, SliceRequest slice,
                                           ModuleTensors& tensors) {
@@ -275,6 +283,7 @@ absl::StatusOr<CheckpointLayer> Read(const Reading& reading, const std::string& 
   if (ReasonOf(tensors.status()) != "MODULE_NOT_FOUND") return tensors.status();
   GEMMD_ASSIGN_OR_RETURN(const std::optional<PartNames> parts, FindParts(files.index(), module));
   if (!parts) return tensors.status();
+  GEMMD_RETURN_IF_ERROR(CheckNoneHidden(files, module));
   GEMMD_RETURN_IF_ERROR(CheckExperts(files, module, static_cast<int64_t>(parts->size())));
   return ReadComposite(reading, module, *parts, slice, progress);
 }

@@ -1,6 +1,6 @@
 // What    Layers of a checkpoint directory on disk as StandardTensors.
 // Layout  `directory` holds config.json (quantization_config) and model.safetensors, or
-//         model.safetensors.index.json with its shards.
+//         model.safetensors.index.json with its shards; without either all its *.safetensors.
 // Errors  NotFound CHECKPOINT_NOT_FOUND, MODULE_NOT_FOUND; PermissionDenied PATH_NOT_ALLOWED;
 //         InvalidArgument BAD_CHECKPOINT (damaged file, missing, extra or mis-shaped tensor: the
 //         message names file, module, tensor, expected and got); Unimplemented UNSUPPORTED_FORMAT;

@@ -10,7 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/errors.h"
 #include "core/checkpoint/modelopt.h"
+#include "core/checkpoint/module_names.h"
 #include "core/checkpoint/paths.h"
+#include "core/checkpoint/unindexed_files.h"
 
 namespace gemmd {
 namespace {
@@ -85,11 +87,18 @@ absl::StatusOr<const SafetensorsFile*> CheckpointFiles::Shard(const std::string&
   MutexLock lock(shard.mutex);
   if (shard.file != nullptr) return shard.file.get();
   GEMMD_ASSIGN_OR_RETURN(const bool exists, Exists(name));
-  if (!exists)
-    return BadCheckpoint(absl::StrCat(PathOf(name), ": expected by the index, there is no such file"));
+  if (!exists) {
+    return BadCheckpoint(absl::StrCat(
+        PathOf(name), ": ", has_index_ ? "expected by the index, " : "", "there is no such file"));
+  }
   GEMMD_ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(name));
   GEMMD_ASSIGN_OR_RETURN(shard.file, SafetensorsFile::Open(path, PathOf(name)));
   return shard.file.get();
+}
+
+const std::string* CheckpointFiles::OtherFileOf(const std::string& tensor) const {
+  const auto found = other_files_.find(tensor);
+  return found == other_files_.end() ? nullptr : &found->second;
 }
 
 std::map<std::string, const SafetensorsFile*> CheckpointFiles::Shards() const {
@@ -159,14 +168,53 @@ absl::Status CheckpointFiles::ReadSeparateConfig() {
   return absl::OkStatus();
 }
 
+// The names in the header of a shard that has no whole data.
+absl::StatusOr<std::vector<std::string>> CheckpointFiles::TensorNames(
+    const std::string& name) const {
+  GEMMD_ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(name));
+  return ReadTensorNames(path, PathOf(name));
+}
+
+void CheckpointFiles::AddUnindexed(const std::string& name) {
+  const auto add = [&](const std::string& tensor) {
+    if (!index_.emplace(tensor, name).second) other_files_.emplace(tensor, name);
+  };
+  shards_.emplace(name, std::make_unique<LazyShard>());
+  const auto file = Shard(name);
+  if (file.ok()) {
+    for (const auto& [tensor, info] : (*file)->tensors()) add(tensor);
+    return;
+  }
+  const auto names = TensorNames(name);
+  if (!names.ok()) return hidden_files_.push_back({name, file.status()});
+  for (const std::string& tensor : *names) add(tensor);
+}
+
+// A directory whose files are what there is of the model.
+absl::Status CheckpointFiles::ReadUnindexed() {
+  GEMMD_ASSIGN_OR_RETURN(const UnindexedFiles files, FindUnindexedFiles(directory_));
+  for (const std::string& name : files.present) AddUnindexed(name);
+  for (const std::string& name : files.missing) {
+    hidden_files_.push_back(
+        {name, BadCheckpoint(absl::StrCat(PathOf(name),
+                                          ": expected by the names of the files "
+                                          "beside it, there is no such file"))});
+  }
+  if (files.present.empty()) {
+    return NotFound(absl::StrCat("\"", directory_.string(), "\" holds neither ", kSingleFile,
+                                 " nor ", kIndexFile, " nor any other safetensors file"));
+  }
+  if (hidden_files_.empty()) return absl::OkStatus();
+  if (index_.empty()) return hidden_files_.front().status;
+  for (const auto& [tensor, name] : index_) tensor_roles_.emplace(RoleOf(tensor), tensor);
+  return absl::OkStatus();
+}
+
 absl::Status CheckpointFiles::ReadIndex() {
-  GEMMD_ASSIGN_OR_RETURN(const bool sharded, Exists(kIndexFile));
-  if (!sharded) {
+  GEMMD_ASSIGN_OR_RETURN(has_index_, Exists(kIndexFile));
+  if (!has_index_) {
     GEMMD_ASSIGN_OR_RETURN(const bool single, Exists(kSingleFile));
-    if (!single) {
-      return NotFound(absl::StrCat("\"", directory_.string(), "\" holds neither ", kSingleFile,
-                                   " nor ", kIndexFile));
-    }
+    if (!single) return ReadUnindexed();
     shards_.emplace(kSingleFile, std::make_unique<LazyShard>());
     GEMMD_ASSIGN_OR_RETURN(const SafetensorsFile* const file, Shard(kSingleFile));
     for (const auto& [name, tensor] : file->tensors()) index_.emplace(name, kSingleFile);

@@ -1,7 +1,7 @@
 // What    The files of one checkpoint directory: its config, and which shard holds which tensor.
 // Layout  config.json (quantization_config), or beside it quantize_config.json of older GPTQ and
 //         quant_config.json of older AWQ exports, hf_quant_config.json of ModelOpt;
-//         model.safetensors, or model.safetensors.index.json and its shards.
+//         model.safetensors, or model.safetensors.index.json and its shards; without either all *.safetensors.
 // Errors  NotFound CHECKPOINT_NOT_FOUND; InvalidArgument BAD_CHECKPOINT; PermissionDenied
 //         PATH_NOT_ALLOWED for a file whose symbolic links lead out of the directory and the roots.
 // Threads Thread-safe; a shard's header is read once, on first use.
@@ -22,6 +22,12 @@
 
 namespace gemmd {
 
+// A file that no index tells the content of, and whose own header cannot be read.
+struct HiddenFile {
+  std::string name;
+  absl::Status status;  // what is wrong with it, beginning with its path
+};
+
 class CheckpointFiles {
  public:
   static absl::StatusOr<std::unique_ptr<CheckpointFiles>> Open(
@@ -36,6 +42,14 @@ class CheckpointFiles {
   std::string PathOf(const std::string& name) const { return (directory_ / name).string(); }
   // Tensor name -> file name, for every tensor of the checkpoint.
   const std::map<std::string, std::string>& index() const { return index_; }
+  bool has_index() const { return has_index_; }
+  // Without an index: what may hold any tensor beside those of index(). Names of tensors whose data alone is damaged
+  // are in index().
+  const std::vector<HiddenFile>& hidden_files() const { return hidden_files_; }
+  // With hidden files: the role (module_names.h) of every tensor of index(), and one that has it.
+  const std::map<std::string, std::string>& tensor_roles() const { return tensor_roles_; }
+  // Without an index: another file that holds `tensor` too; nullptr: none does.
+  const std::string* OtherFileOf(const std::string& tensor) const;
   // The shard `name` of the index, with its header. An error is not remembered.
   absl::StatusOr<const SafetensorsFile*> Shard(const std::string& name) const;
   // Every shard of the index by its name; nullptr for one that Shard gives an error for.
@@ -54,6 +68,9 @@ class CheckpointFiles {
   absl::Status ReadSeparateConfig();
   absl::Status ReadModelOptConfig(const Json& config);
   absl::Status ReadIndex();
+  absl::Status ReadUnindexed();
+  void AddUnindexed(const std::string& name);
+  absl::StatusOr<std::vector<std::string>> TensorNames(const std::string& name) const;
   absl::StatusOr<bool> Exists(const std::string& name) const;
   absl::StatusOr<std::filesystem::path> Resolve(const std::string& name) const;
   template <typename J>
@@ -64,8 +81,13 @@ class CheckpointFiles {
   Json quantization_config_;
   std::string config_file_;
   ModelFacts model_facts_;
+  bool has_index_ = false;
   std::map<std::string, std::string> index_;
-  std::map<std::string, std::unique_ptr<LazyShard>> shards_;  // those of the index
+  std::map<std::string, std::string> other_files_;  // by tensor
+  std::vector<HiddenFile> hidden_files_;
+  std::map<std::string, std::string> tensor_roles_;
+  std::map<std::string, std::unique_ptr<LazyShard>>
+      shards_;  // those of the index, and hidden files
 };
 
 }  // namespace gemmd

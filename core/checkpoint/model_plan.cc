@@ -115,8 +115,9 @@ Problems CheckIndex(const CheckpointFiles& files) {
     for (const auto& [name, info] : file->tensors()) {
       const auto indexed = index.find(name);
       if (indexed == index.end() || indexed->second == shard) continue;
-      problems.push_back(BadCheckpoint(absl::StrCat(
-          file->name(), ": tensor ", name, ": expected in ", indexed->second, " only, by the index")));
+      problems.push_back(BadCheckpoint(absl::StrCat(file->name(), ": tensor ", name,
+                                                    ": expected in ", indexed->second, " only",
+                                                    files.has_index() ? ", by the index" : "")));
     }
   }
   return problems;
@@ -208,14 +209,14 @@ bool IsWanted(const ModelSelection& selection, const std::string& module) {
 
 // What the joined model lacks, beside whole experts.
 void CheckModel(const Checkpoint& checkpoint, const ModelSelection& selection, const Names& all,
-                ModelPlan& plan) {
+                ModelPlan& plan, Problems& missing) {
   OpenGroups open = PartsLeftSingle(checkpoint, selection, all, plan);
   plan.notes = std::move(open.notes);
-  Append(std::move(open.problems), plan.problems);
+  Append(std::move(open.problems), missing);
   const auto wanted = [&](const std::string& module) { return IsWanted(selection, module); };
-  Append(CheckProjections(checkpoint.files(), all, wanted), plan.problems);
-  Append(CheckLayers(checkpoint.files(), all, wanted), plan.problems);
-  Append(CheckBlocks(checkpoint.files(), all, wanted), plan.problems);
+  Append(CheckProjections(checkpoint.files(), all, wanted), missing);
+  Append(CheckLayers(checkpoint.files(), all, wanted), missing);
+  Append(CheckBlocks(checkpoint.files(), all, wanted), missing);
 }
 
 // What is said of a checkpoint without any.
@@ -228,14 +229,26 @@ std::string NoModules(const CheckpointFiles& files) {
       quantized ? "quantized module" : "linear (a .weight [N, K])");
 }
 
-// Fills `plan`, also where the problems that it names make an error of the rest.
+// What is missing is a problem, or lies in a file that cannot be read: then it is told with that.
+void Settle(const CheckpointFiles& files, Problems missing, ModelPlan& plan) {
+  plan.hidden_files = files.hidden_files();
+  if (plan.hidden_files.empty()) return Append(std::move(missing), plan.problems);
+  if (missing.empty()) return;
+  HiddenFile& file = plan.hidden_files.front();
+  file.status = BadCheckpoint(absl::StrCat(
+      file.status.message(), "; what is missing may be in it: ", missing.front().message(),
+      missing.size() == 1 ? "" : absl::StrCat("; and ", missing.size() - 1, " more")));
+}
+
+// Fills `plan` and `missing`, also where the problems that they name make an error of the rest.
 absl::Status FillPlan(const Checkpoint& checkpoint, const ModelSelection& selection,
-                      ModelPlan& plan) {
+                      ModelPlan& plan, Problems& missing) {
   plan.problems = CheckIndex(checkpoint.files());
   GEMMD_ASSIGN_OR_RETURN(const Names all, ListCandidates(checkpoint));
   // A rank's share of experts follows from how many there are.
   if (selection.fuse || selection.experts.size > 1) {
-    Append(CheckStacks(checkpoint.files(), all), plan.problems);
+    Append(CheckStacks(checkpoint.files(), all),
+           selection.experts.size > 1 ? plan.problems : missing);
   }
   GEMMD_ASSIGN_OR_RETURN(const Names chosen,
                          Chosen(selection.modules, selection.fuse ? FuseModules(all) : all));
@@ -247,7 +260,7 @@ absl::Status FillPlan(const Checkpoint& checkpoint, const ModelSelection& select
     planned.bytes = checkpoint.BytesOf(module, planned.slice);
     plan.modules.push_back(std::move(planned));
   }
-  if (selection.fuse) CheckModel(checkpoint, selection, all, plan);
+  if (selection.fuse) CheckModel(checkpoint, selection, all, plan, missing);
   if (!plan.modules.empty()) return absl::OkStatus();
   return Error(absl::StatusCode::kNotFound, "MODULE_NOT_FOUND",
                all.empty()
@@ -274,9 +287,13 @@ absl::StatusOr<ModelPlan> PlanModel(const Checkpoint& checkpoint, const ModelSel
 absl::StatusOr<ModelPlan> PlanDamagedModel(const Checkpoint& checkpoint,
                                            const ModelSelection& selection) {
   ModelPlan plan;
-  const absl::Status filled = FillPlan(checkpoint, selection, plan);
-  if (plan.problems.empty()) GEMMD_RETURN_IF_ERROR(filled);
-  return plan;
+  Problems missing;
+  const absl::Status filled = FillPlan(checkpoint, selection, plan, missing);
+  Settle(checkpoint.files(), std::move(missing), plan);
+  if (filled.ok() || !plan.problems.empty()) return plan;
+  if (ReasonOf(filled) != "MODULE_NOT_FOUND" || plan.hidden_files.empty()) return filled;
+  return BadCheckpoint(
+      absl::StrCat(plan.hidden_files.front().status.message(), "; ", filled.message()));
 }
 
 }  // namespace gemmd

@@ -4,7 +4,7 @@
 //         SHAPE_MISMATCH for ranks that do not divide the experts; BAD_CHECKPOINT for a tensor that the index
 //         and the files disagree on, and with `fuse` for stacks and groups that lack a part (model_parts.h), for
 //         missing layers and projections (model_layers.h); what Checkpoint::ListModules says. That a module cannot
-//         be read is found when it is read.
+//         be read is found when it is read. Of a checkpoint with hidden files what is there is planned.
 // Threads Pure functions of the files.
 #ifndef GEMMD_CORE_CHECKPOINT_MODEL_PLAN_H_
 #define GEMMD_CORE_CHECKPOINT_MODEL_PLAN_H_
@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/checkpoint_files.h"
 #include "core/quant/rank_slice.h"
 
 namespace gemmd {
@@ -45,6 +46,9 @@ struct ModelPlan {
   std::vector<std::string> unmatched_exclude;  // patterns of `exclude` that leave nothing out
   std::vector<std::string> notes;              // with `fuse`: which parts stay single, and why
   std::vector<absl::Status> problems;  // all that the checkpoint lacks; empty where PlanModel gives a plan
+  // Files that may hold more modules (checkpoint_files.h). What is missing may be in them: their status tells it, not
+  // `problems`.
+  std::vector<HiddenFile> hidden_files;
 };
 
 // All modules that a call may choose from, sorted: those of Checkpoint::ListModules, and in a quantized checkpoint

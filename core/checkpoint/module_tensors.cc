@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "core/checkpoint/errors.h"
+#include "core/checkpoint/module_names.h"
 
 namespace gemmd {
 namespace {
@@ -72,13 +73,17 @@ absl::StatusOr<ModuleTensors> ModuleTensors::Open(const CheckpointFiles& files,
     GEMMD_RETURN_IF_ERROR(ForEachCandidate(files.index(), module, collect));
   }
   if (!is_module) {
-    return Error(absl::StatusCode::kNotFound, "MODULE_NOT_FOUND",
-                 absl::StrCat("the checkpoint has no tensor of a module \"", module, "\""));
+    std::string message = absl::StrCat("the checkpoint has no tensor of a module \"", module, "\"");
+    for (const HiddenFile& hidden : files.hidden_files()) {
+      absl::StrAppend(&message, "; it may be in ", hidden.status.message());
+    }
+    return Error(absl::StatusCode::kNotFound, "MODULE_NOT_FOUND", message);
   }
   for (const auto& [key, name] : names) {
     GEMMD_RETURN_IF_ERROR(tensors.Add(files, name, files.index().at(name), key));
   }
   GEMMD_RETURN_IF_ERROR(tensors.RejectUnindexed(files));
+  GEMMD_RETURN_IF_ERROR(tensors.RejectHidden(files));
   return tensors;
 }
 
@@ -102,6 +107,10 @@ absl::Status ModuleTensors::Add(const CheckpointFiles& files, const std::string&
     return BadCheckpoint(absl::StrCat((*file)->name(), ": module ", module_, ": tensor ", name,
                                       ": named by the index, but not in the file"));
   }
+  if (const std::string* const other = files.OtherFileOf(name)) {
+    return BadCheckpoint(absl::StrCat((*file)->name(), ": module ", module_, ": tensor ", name,
+                                      ": it is in ", *other, " too"));
+  }
   entries_[key] = {name, *file, *info, (*file)->name(), {}};
   bytes_total_ += info->bytes;
   return absl::OkStatus();
@@ -124,6 +133,21 @@ absl::Status ModuleTensors::RejectUnindexed(const CheckpointFiles& files) const 
     GEMMD_RETURN_IF_ERROR(ForEachCandidate(file->tensors(), module_, check));
   }
   return absl::OkStatus();
+}
+
+// A file that cannot be read may hold a bias or an order of columns that the module would be read without: where
+// others of its role have one, it is missed.
+absl::Status ModuleTensors::RejectHidden(const CheckpointFiles& files) const {
+  if (files.hidden_files().empty()) return absl::OkStatus();
+  const std::string role = RoleOf(module_);
+  const auto check = [&](const std::string& tensor_role, const std::string& example) {
+    const std::optional<std::string> key = KeyOf(tensor_role, role);
+    if (!key || entries_.count(*key) > 0) return absl::OkStatus();
+    return BadCheckpoint(absl::StrCat(files.hidden_files().front().status.message(), ": module ",
+                                      module_, ": tensor ", module_, *key,
+                                      ": it may be in this file, as there is ", example));
+  };
+  return ForEachCandidate(files.tensor_roles(), role, check);
 }
 
 std::string ModuleTensors::Layout() const {

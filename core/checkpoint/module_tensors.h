@@ -84,6 +84,7 @@ class ModuleTensors {
   absl::Status Add(const CheckpointFiles& files, const std::string& name, const std::string& shard,
                    const std::string& key);
   absl::Status RejectUnindexed(const CheckpointFiles& files) const;
+  absl::Status RejectHidden(const CheckpointFiles& files) const;
   absl::StatusOr<TensorData> Load(Entry& entry);
   absl::Status AboutTensor(const Entry& entry, const absl::Status& status) const;
 

@@ -17,6 +17,7 @@
 namespace gemmd {
 namespace {
 
+constexpr char kMetadata[] = "__metadata__";
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kLargestHeader = 100'000'000;  // the limit of the reference implementation
 constexpr uint64_t kReadPart = 16 << 20;
@@ -149,7 +150,7 @@ absl::StatusOr<TensorsByName> ParseSafetensorsHeader(absl::string_view start, ui
   const uint64_t data_start = kLengthBytes + length;
   TensorsByName tensors;
   for (const auto& [name, entry] : header->items()) {
-    if (name == "__metadata__") continue;
+    if (name == kMetadata) continue;
     auto tensor = ParseTensor(entry, data_start, file_size - data_start);
     if (!tensor.ok()) return Annotate(tensor.status(), absl::StrCat("tensor ", name));
     tensors.emplace(name, *std::move(tensor));
@@ -211,22 +212,51 @@ class SafetensorsFile::Descriptor {
   int fd_;
 };
 
+// The length and the whole header.
+struct SafetensorsFile::Start {
+  std::string bytes;
+  Version version;
+  uint64_t file_size() const { return static_cast<uint64_t>(version[0]); }
+};
+
+absl::StatusOr<SafetensorsFile::Start> SafetensorsFile::ReadStart(const std::filesystem::path& path,
+                                                                  const std::string& name) {
+  GEMMD_ASSIGN_OR_RETURN(const Descriptor descriptor, Descriptor::Open(path, name));
+  Start start;
+  GEMMD_ASSIGN_OR_RETURN(start.version, descriptor.Stat());
+  start.bytes.resize(std::min(start.file_size(), kLengthBytes));
+  GEMMD_RETURN_IF_ERROR(descriptor.ReadAt(0, start.bytes.data(), start.bytes.size()));
+  const auto length = HeaderLength(start.bytes, start.file_size());
+  if (!length.ok()) return Annotate(length.status(), name);
+  start.bytes.resize(kLengthBytes + *length);
+  GEMMD_RETURN_IF_ERROR(
+      descriptor.ReadAt(kLengthBytes, start.bytes.data() + kLengthBytes, *length));
+  return start;
+}
+
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(
     const std::filesystem::path& path, const std::string& name) {
+  GEMMD_ASSIGN_OR_RETURN(const Start start, ReadStart(path, name));
   std::unique_ptr<SafetensorsFile> file(new SafetensorsFile(path, name));
-  GEMMD_ASSIGN_OR_RETURN(const Descriptor descriptor, Descriptor::Open(path, name));
-  GEMMD_ASSIGN_OR_RETURN(file->version_, descriptor.Stat());
-  const auto size = static_cast<uint64_t>(file->version_[0]);
-  std::string start(std::min(size, kLengthBytes), '\0');
-  GEMMD_RETURN_IF_ERROR(descriptor.ReadAt(0, start.data(), start.size()));
-  const auto length = HeaderLength(start, size);
-  if (!length.ok()) return Annotate(length.status(), name);
-  start.resize(kLengthBytes + *length);
-  GEMMD_RETURN_IF_ERROR(descriptor.ReadAt(kLengthBytes, start.data() + kLengthBytes, *length));
-  auto tensors = ParseSafetensorsHeader(start, size);
+  file->version_ = start.version;
+  auto tensors = ParseSafetensorsHeader(start.bytes, start.file_size());
   if (!tensors.ok()) return Annotate(tensors.status(), name);
   file->tensors_ = *std::move(tensors);
   return file;
+}
+
+absl::StatusOr<std::vector<std::string>> ReadTensorNames(const std::filesystem::path& path,
+                                                         const std::string& name) {
+  GEMMD_ASSIGN_OR_RETURN(const SafetensorsFile::Start start,
+                         SafetensorsFile::ReadStart(path, name));
+  const auto header =
+      ParseJsonObject<JsonTable>(absl::string_view(start.bytes).substr(kLengthBytes));
+  if (!header.ok()) return Annotate(header.status(), absl::StrCat(name, ": header"));
+  std::vector<std::string> names;
+  for (const auto& [tensor, entry] : header->items()) {
+    if (tensor != kMetadata) names.push_back(tensor);
+  }
+  return names;
 }
 
 const TensorInfo* SafetensorsFile::Find(const std::string& tensor) const {

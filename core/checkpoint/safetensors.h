@@ -42,6 +42,11 @@ std::string DescribeShape(const std::vector<int64_t>& shape);
 // the whole header at least, as far as `file_size` allows.
 absl::StatusOr<TensorsByName> ParseSafetensorsHeader(absl::string_view start, uint64_t file_size);
 
+// The names in the header of a file that cannot be opened as one: of data that was cut short. Errors where the header
+// itself is damaged.
+absl::StatusOr<std::vector<std::string>> ReadTensorNames(const std::filesystem::path& path,
+                                                         const std::string& name);
+
 class SafetensorsFile {
  public:
   // Reads the header. `path` must be free of symbolic links; `name` is the one errors show, with the
@@ -59,9 +64,15 @@ class SafetensorsFile {
                               const std::function<bool(uint64_t)>& on_bytes = nullptr) const;
 
  private:
+  friend absl::StatusOr<std::vector<std::string>> ReadTensorNames(const std::filesystem::path& path,
+                                                                  const std::string& name);
   // Size and times. Not the inode: some network file systems number a file anew each time it is opened.
   using Version = std::array<int64_t, 5>;
   class Descriptor;
+  struct Start;
+
+  static absl::StatusOr<Start> ReadStart(const std::filesystem::path& path,
+                                         const std::string& name);
 
   SafetensorsFile(std::filesystem::path path, std::string name)
       : path_(std::move(path)), name_(std::move(name)) {}

@@ -20,7 +20,10 @@ absl::StatusOr<std::string> FileIdentity(const std::filesystem::path& directory)
     const std::filesystem::path& path = entry->path();
     if (path.extension() != ".json" && path.extension() != ".safetensors") continue;
     struct stat info;
-    if (stat(path.c_str(), &info) != 0) continue;  // a dangling link is an error when it is read
+    if (stat(path.c_str(), &info) != 0) {  // a dangling link is an error when it is read
+      files.push_back(absl::StrCat(path.filename().string(), " leads nowhere"));
+      continue;
+    }
     files.push_back(absl::StrCat(path.filename().string(), " ", info.st_dev, " ", info.st_ino, " ",
                                  info.st_size, " ", info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec,
                                  " ", info.st_ctim.tv_sec, ".", info.st_ctim.tv_nsec));

@@ -374,6 +374,24 @@ TEST(InspectTest, AMissingFileHidesNoModuleOfTheOthers) {
   }
 }
 
+// No index tells what lies in the damaged file: it is the one problem, and the other file's modules are there.
+TEST(InspectTest, ADamagedFileWithoutAnIndexIsOneProblem) {
+  const TemporaryDirectory directory;
+  WriteFile(directory.path() / "config.json", R"({"num_hidden_layers": 2})");
+  WriteTensors(directory.path() / "a.safetensors",
+               PlainLinears({"model.layers.0.mlp.up_proj"}, 0x3f));
+  WriteFile(directory.path() / "b.safetensors", "damaged");
+  const Inspection inspection = Inspect(directory.path());
+  EXPECT_EQ(inspection.code, kFailed);
+  EXPECT_EQ(inspection.report["files"], 2);
+  EXPECT_EQ(inspection.report["modules"].size(), 1u);
+  ASSERT_EQ(inspection.report["problems"].size(), 1u) << inspection.report["problems"].dump(2);
+  const json& problem = inspection.report["problems"][0];
+  EXPECT_EQ(problem["file"], "b.safetensors");
+  EXPECT_EQ(problem["reason"], "BAD_CHECKPOINT");
+  EXPECT_THAT(problem["message"].get<std::string>(), HasSubstr("there are none in model.layers.1"));
+}
+
 TEST(InspectTest, ACutFileIsAProblemAndNoFolderIsAnError) {
   EditableCheckpoint checkpoint(kGptqCase);
   TemporaryDirectory directory;

@@ -29,7 +29,7 @@ std::string Floats(const std::vector<float>& values) {
 }
 
 // A checkpoint with one linear.
-struct Checkpoint {
+struct QuarkCheckpoint {
   ordered_json config = {{"quant_method", "quark"},
                          {"global_quant_config",
                           {{"weight", nullptr},
@@ -135,7 +135,7 @@ std::string GroupScales(int64_t groups, int64_t n) {  // [G, N]
 // N of 12 does not fill its words: the scales tell it.
 TEST(QuarkTest, ReadsInt4InGroupsWithKInFront) {
   for (const bool reordered : {true, false}) {
-    Checkpoint checkpoint;
+    QuarkCheckpoint checkpoint;
     checkpoint.weight() = Spec("int4", "per_group", 32);
     checkpoint.config["export"]["pack_method"] = reordered ? "reorder" : "order";
     checkpoint.Set("weight", "I32", {64, 2},
@@ -150,7 +150,7 @@ TEST(QuarkTest, ReadsInt4InGroupsWithKInFront) {
 }
 
 TEST(QuarkTest, ReadsUint4WithZeroPoints) {
-  Checkpoint checkpoint;
+  QuarkCheckpoint checkpoint;
   checkpoint.weight() = Spec("uint4", "per_group", 32);
   checkpoint.weight()["symmetric"] = false;
   const auto zero = [](int64_t g, int64_t n) { return static_cast<int>((n + 3 * g) % 16); };
@@ -164,7 +164,7 @@ TEST(QuarkTest, ReadsUint4WithZeroPoints) {
 }
 
 TEST(QuarkTest, ReadsSignedZeroPointsOfChannels) {
-  Checkpoint checkpoint;
+  QuarkCheckpoint checkpoint;
   checkpoint.weight() = Spec("int4", "per_channel");
   checkpoint.weight()["symmetric"] = false;
   const auto zero = [](int64_t, int64_t n) { return static_cast<int>(n % 5) - 2; };
@@ -180,7 +180,7 @@ TEST(QuarkTest, ReadsSignedZeroPointsOfChannels) {
 
 TEST(QuarkTest, ReadsInt8AndUint8) {
   const auto value = [](int64_t n, int64_t k) { return static_cast<int>((n * 31 + k * 7) % 256); };
-  Checkpoint checkpoint;
+  QuarkCheckpoint checkpoint;
   checkpoint.weight() = Spec("int8", "per_tensor");
   checkpoint.Set("weight", "I8", {4, 6}, Bytes(4, 6, value));
   checkpoint.Set("weight_scale", "F32", {}, Floats({0.25f}));
@@ -208,7 +208,7 @@ TEST(QuarkTest, ReadsInt8AndUint8) {
 TEST(QuarkTest, ReadsFloat8PerTensorChannelAndBlock) {
   const std::string codes("\x38\x40\xb0\x01\x40\x38\xb0\xb0", 8);
   const double values[2][4] = {{1, 2, -0.5, 0x1p-9}, {2, 1, -0.5, -0.5}};
-  Checkpoint checkpoint;
+  QuarkCheckpoint checkpoint;
   checkpoint.weight() = Spec("fp8_e4m3", "per_tensor");
   checkpoint.input() = Spec("fp8_e4m3", "per_tensor");
   checkpoint.Set("weight", "F8_E4M3", {2, 4}, codes);
@@ -248,7 +248,7 @@ TEST(QuarkTest, ReadsMxFloatsOfFourAndSixBits) {
       const int64_t index = i / bits;  // rows fill whole bytes
       if (code(index / 64, index % 64) >> (i % bits) & 1) bytes[i / 8] |= 1 << (i % 8);
     }
-    Checkpoint checkpoint;
+    QuarkCheckpoint checkpoint;
     checkpoint.weight() = Spec(dtype, "per_group", 32);
     checkpoint.weight()["scale_format"] = "e8m0";
     checkpoint.weight()["symmetric"] = nullptr;
@@ -271,7 +271,7 @@ TEST(QuarkTest, ReadsNvfp4) {
   ordered_json codes = Spec("fp4", "per_group", 16);
   ordered_json scales = Spec("fp8_e4m3", "per_tensor");
   scales["is_scale_quant"] = true;
-  Checkpoint checkpoint;
+  QuarkCheckpoint checkpoint;
   checkpoint.weight() = {codes, scales};
   codes["is_dynamic"] = true;
   checkpoint.input() = {codes, scales};
@@ -291,7 +291,7 @@ TEST(QuarkTest, ReadsNvfp4) {
 }
 
 TEST(QuarkTest, ReadsAsymmetricActivations) {
-  Checkpoint checkpoint;
+  QuarkCheckpoint checkpoint;
   checkpoint.weight() = Spec("int8", "per_tensor");
   checkpoint.input() = Spec("int8", "per_tensor");
   checkpoint.Set("weight", "I8", {1, 4}, "\x01\x02\x03\x04");
@@ -310,7 +310,7 @@ TEST(QuarkTest, ReadsAsymmetricActivations) {
 
 // The first pattern of layer_quant_config, then the class, then the global entry; exclude before all.
 TEST(QuarkTest, FindsTheSchemeOfAModule) {
-  Checkpoint checkpoint;
+  QuarkCheckpoint checkpoint;
   checkpoint.weight() = Spec("int8", "per_channel");
   checkpoint.Set("weight", "F8_E4M3", {1, 2}, "\x38\x40");
   checkpoint.Set("weight_scale", "F32", {}, Floats({1}));
@@ -334,7 +334,7 @@ TEST(QuarkTest, FindsTheSchemeOfAModule) {
 }
 
 TEST(QuarkTest, LeavesCacheScalesOut) {
-  Checkpoint checkpoint;
+  QuarkCheckpoint checkpoint;
   checkpoint.weight() = Spec("fp8_e4m3", "per_tensor");
   checkpoint.Set("weight", "F8_E4M3", {1, 2}, "\x38\x40");
   checkpoint.Set("weight_scale", "F32", {}, Floats({1}));
@@ -346,48 +346,53 @@ TEST(QuarkTest, LeavesCacheScalesOut) {
 }
 
 TEST(QuarkTest, RefusesWhatItDoesNotKnow) {
-  Checkpoint good;
+  QuarkCheckpoint good;
   good.weight() = Spec("fp8_e4m3", "per_tensor");
   good.Set("weight", "F8_E4M3", {1, 2}, "\x38\x40");
   good.Set("weight_scale", "F32", {}, Floats({1}));
   ASSERT_TRUE(good.Read().ok()) << good.Read().status();
-  const auto with = [&](const std::function<void(Checkpoint&)>& change) {
-    Checkpoint checkpoint = good;
+  const auto with = [&](const std::function<void(QuarkCheckpoint&)>& change) {
+    QuarkCheckpoint checkpoint = good;
     change(checkpoint);
     return checkpoint.Reason();
   };
   for (const char* dtype : {"uint2", "int16", "mx", "mx6", "bfp16", "fp8_e5m3", "uint4"}) {
-    EXPECT_EQ(with([&](Checkpoint& c) { c.weight()["dtype"] = dtype; }), "UNSUPPORTED_FORMAT")
+    EXPECT_EQ(with([&](QuarkCheckpoint& c) { c.weight()["dtype"] = dtype; }), "UNSUPPORTED_FORMAT")
         << dtype;
   }
   const char* kUnsupported = "UNSUPPORTED_FORMAT";
-  EXPECT_EQ(with([](Checkpoint& c) { c.weight()["is_dynamic"] = true; }), kUnsupported);
-  EXPECT_EQ(with([](Checkpoint& c) { c.weight()["scale_format"] = "e5m3"; }), kUnsupported);
-  EXPECT_EQ(with([](Checkpoint& c) { c.weight()["zero_point_type"] = "float32"; }), kUnsupported);
-  EXPECT_EQ(with([](Checkpoint& c) {
+  EXPECT_EQ(with([](QuarkCheckpoint& c) { c.weight()["is_dynamic"] = true; }), kUnsupported);
+  EXPECT_EQ(with([](QuarkCheckpoint& c) { c.weight()["scale_format"] = "e5m3"; }), kUnsupported);
+  EXPECT_EQ(with([](QuarkCheckpoint& c) { c.weight()["zero_point_type"] = "float32"; }),
+            kUnsupported);
+  EXPECT_EQ(with([](QuarkCheckpoint& c) {
               c.weight()["qscheme"] = "per_channel";
               c.weight()["ch_axis"] = 1;
             }),
             kUnsupported);
-  EXPECT_EQ(with([](Checkpoint& c) { c.config["export"]["weight_format"] = "fake_quantized"; }),
+  EXPECT_EQ(
+      with([](QuarkCheckpoint& c) { c.config["export"]["weight_format"] = "fake_quantized"; }),
+      kUnsupported);
+  EXPECT_EQ(with([](QuarkCheckpoint& c) { c.config["export"]["pack_method"] = "other"; }),
             kUnsupported);
-  EXPECT_EQ(with([](Checkpoint& c) { c.config["export"]["pack_method"] = "other"; }), kUnsupported);
-  EXPECT_EQ(with([](Checkpoint& c) {
+  EXPECT_EQ(with([](QuarkCheckpoint& c) {
               c.config["algo_config"] = {{{"name", "rotation"}, {"r1", true}, {"r4", true}}};
             }),
             kUnsupported);
-  EXPECT_EQ(with([](Checkpoint& c) { c.input() = Spec("uint8", "per_tensor"); }), kUnsupported);
-  EXPECT_EQ(with([](Checkpoint& c) { c.input() = Spec("int8", "per_channel"); }), kUnsupported);
+  EXPECT_EQ(with([](QuarkCheckpoint& c) { c.input() = Spec("uint8", "per_tensor"); }),
+            kUnsupported);
+  EXPECT_EQ(with([](QuarkCheckpoint& c) { c.input() = Spec("int8", "per_channel"); }),
+            kUnsupported);
   const char* kBad = "BAD_CHECKPOINT";
-  EXPECT_EQ(with([](Checkpoint& c) { c.weight() = Spec("fp8_e4m3", "per_group"); }), kBad);
-  EXPECT_EQ(with([](Checkpoint& c) { c.weight() = Spec("fp8_e4m3", "per_block"); }), kBad);
-  EXPECT_EQ(with([](Checkpoint& c) { c.weight() = Spec("fp8_e4m3", "per_group", 3); }), kBad);
-  EXPECT_EQ(with([](Checkpoint& c) { c.Set("input_rotation", "I8", {1}, "\x01"); }), kBad);
-  EXPECT_EQ(with([](Checkpoint& c) { c.Set("weight_scale", "F32", {}, Floats({0})); }), kBad);
+  EXPECT_EQ(with([](QuarkCheckpoint& c) { c.weight() = Spec("fp8_e4m3", "per_group"); }), kBad);
+  EXPECT_EQ(with([](QuarkCheckpoint& c) { c.weight() = Spec("fp8_e4m3", "per_block"); }), kBad);
+  EXPECT_EQ(with([](QuarkCheckpoint& c) { c.weight() = Spec("fp8_e4m3", "per_group", 3); }), kBad);
+  EXPECT_EQ(with([](QuarkCheckpoint& c) { c.Set("input_rotation", "I8", {1}, "\x01"); }), kBad);
+  EXPECT_EQ(with([](QuarkCheckpoint& c) { c.Set("weight_scale", "F32", {}, Floats({0})); }), kBad);
 }
 
 TEST(QuarkTest, RefusesZeroPointsThatContradictTheConfig) {
-  Checkpoint checkpoint;
+  QuarkCheckpoint checkpoint;
   checkpoint.weight() = Spec("int8", "per_tensor");
   checkpoint.Set("weight", "I8", {1, 2}, "\x01\x02");
   checkpoint.Set("weight_scale", "F32", {}, Floats({1}));

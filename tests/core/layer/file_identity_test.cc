@@ -40,7 +40,10 @@ TEST_F(FileIdentityTest, ChangesWithSizeTimeAndNewFiles) {
   const std::string later = FileIdentity(directory).value();
   EXPECT_NE(longer, later);
   Write("model-2.safetensors", "");
-  EXPECT_NE(later, FileIdentity(directory).value());
+  const std::string more = FileIdentity(directory).value();
+  EXPECT_NE(later, more);
+  std::filesystem::create_symlink("gone", directory / "model-3.safetensors");
+  EXPECT_NE(more, FileIdentity(directory).value()) << "a link that leads nowhere is a fault of the checkpoint";
 }
 
 TEST_F(FileIdentityTest, AMissingDirectoryIsNotFound) {

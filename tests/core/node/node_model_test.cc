@@ -207,6 +207,35 @@ TEST_F(NodeModelTest, KeepsGoingWhereAsked) {
   EXPECT_EQ(failed, 1);
 }
 
+// No index tells what lies in a damaged file: it fails like a module, and the others are registered.
+TEST_F(NodeModelTest, AFileThatCannotBeReadFailsAndHidesNoOther) {
+  WriteFile(directory.path() / "config.json", "{}");
+  WriteTensors(directory.path() / "a.safetensors", PlainLinears({"a", "b"}, 0x3f));
+  WriteFile(directory.path() / "c.safetensors", "damaged");
+  ModelRequest request = Of(directory.path());
+  const auto whole = Register(request);
+  EXPECT_EQ(ReasonOf(whole.status()), "BAD_CHECKPOINT");
+  EXPECT_THAT(std::string(whole.status().message()), HasSubstr("c.safetensors: a file of 7 bytes"));
+  EXPECT_TRUE(node->ListLayers(*session).empty());
+  request.keep_going = true;
+  const auto rest = Register(request);
+  ASSERT_TRUE(rest.ok()) << rest.status();
+  EXPECT_EQ(rest->registered, 2);
+  EXPECT_EQ(rest->failed, 1);
+  ASSERT_GE(reports.size(), 2u);
+  EXPECT_EQ(reports[0].modules_total, 3);
+  EXPECT_EQ(reports[1].module, "c.safetensors");
+  EXPECT_EQ(reports[1].state, LayerState::kFailed);
+  EXPECT_EQ(ReasonOf(reports[1].failure), "BAD_CHECKPOINT");
+  EXPECT_EQ(reports.back().modules_done, 3);
+  // Read again as soon as it is whole.
+  WriteTensors(directory.path() / "c.safetensors", PlainLinears({"c"}, 0x3f));
+  request.keep_going = false;
+  const auto mended = Register(request);
+  ASSERT_TRUE(mended.ok()) << mended.status();
+  EXPECT_EQ(mended->registered, 3);
+}
+
 TEST_F(NodeModelTest, LeavesNothingWhenItIsCancelled) {
   int ready = 0;
   const auto result = Register(OfCase(kLlama), session, [&](const ModelProgress& report) {

@@ -1,8 +1,10 @@
 #include "client/quantize_to.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -209,10 +211,12 @@ absl::Status Take(const std::string& word, Wish& wish) {
   return Expected(absl::StrCat("one of ", absl::StrJoin(known, ", ")));
 }
 
+constexpr char kPlace[] = "place of the scales";
+
 // The one thing of which a word says something: channel, tensor, group and block say where the scales are.
 std::string Subject(const std::string& word) {
   const std::string key = word.substr(0, word.find('='));
-  return key == "channel" || key == "tensor" || key == "group" || key == "block" ? "place of the scales" : key;
+  return key == "channel" || key == "tensor" || key == "group" || key == "block" ? kPlace : key;
 }
 
 // Words of the caller that say different things of the same, and places of scales where there are none.
@@ -225,7 +229,7 @@ absl::Status CheckTogether(absl::Span<const std::string> words) {
   }
   const auto scale = said.find("scale");
   if (scale == said.end() || scale->second != "scale=none") return absl::OkStatus();
-  const auto place = said.find("place of the scales");
+  const auto place = said.find(kPlace);
   return place == said.end() ? absl::OkStatus() : Contradiction(scale->second, place->second);
 }
 
@@ -253,6 +257,36 @@ absl::Status Finish(Wish& wish) {
   return absl::OkStatus();
 }
 
+// The words of a preset that the caller's own leave standing: those of other subjects, without how x is scaled where it
+// is not quantized.
+Words Standing(absl::Span<const std::string> preset, absl::Span<const std::string> own) {
+  Words standing;
+  for (const std::string& word : preset) {
+    const std::string subject = Subject(word);
+    const bool is_replaced =
+        std::any_of(own.begin(), own.end(), [&subject](const std::string& other) {
+          return Subject(other) == subject ||
+                 (other == "x=none" && absl::StartsWith(subject, "x_"));
+        });
+    if (!is_replaced) standing.push_back(word);
+  }
+  return standing;
+}
+
+// A preset places its scales: without them its weights would be something else.
+absl::Status CheckPreset(absl::string_view preset, absl::string_view weight,
+                         absl::Span<const std::string> standing,
+                         absl::Span<const std::string> own) {
+  if (std::find(own.begin(), own.end(), "scale=none") == own.end()) return absl::OkStatus();
+  for (const std::string& word : standing) {
+    if (Subject(word) != kPlace) continue;
+    return Annotate(
+        Contradiction("scale=none", word),
+        absl::StrCat("preset ", preset, " has scales ('", weight, ",scale=none' has none)"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 const std::vector<std::pair<std::string, std::string>>& QuantizePresets() {
@@ -271,11 +305,15 @@ const std::vector<std::pair<std::string, std::string>>& QuantizePresets() {
 absl::StatusOr<v1::QuantizeTo> ParseQuantizeTo(absl::string_view text) {
   Words words = absl::StrSplit(text, ',');
   const Words own(words.begin() + 1, words.end());  // a preset's words give way to these
+  std::string preset;
+  Words standing;
   for (const auto& [name, meaning] : QuantizePresets()) {
     if (words[0] != name) continue;
     const Words meant = absl::StrSplit(meaning, ',');
-    words.erase(words.begin());
-    words.insert(words.begin(), meant.begin(), meant.end());
+    preset = name;
+    standing = Standing(absl::MakeConstSpan(meant).subspan(1), own);
+    words[0] = meant[0];
+    words.insert(words.begin() + 1, standing.begin(), standing.end());
     break;
   }
   Wish wish;
@@ -284,6 +322,7 @@ absl::StatusOr<v1::QuantizeTo> ParseQuantizeTo(absl::string_view text) {
     if (!taken.ok()) return Annotate(taken, absl::StrCat("'", words[i], "'"));
   }
   GEMMD_RETURN_IF_ERROR(CheckTogether(own));
+  GEMMD_RETURN_IF_ERROR(CheckPreset(preset, words[0], standing, own));
   GEMMD_RETURN_IF_ERROR(Finish(wish));
   return wish.target;
 }

@@ -3,16 +3,18 @@
 //           WEIGHT       int1 to int8; eXmY: e2m1, e4m3 (the largest is 448), e5m2 (with infinities), ...
 //           channel      one scale per row (the default); tensor: one; group=K: one per K columns of a row;
 //           block=NxK    one per N rows and K columns
-//           scale=TYPE   f16, bf16, f32, e4m3, e5m2, e8m0, none; default f16 for integers, f32 for floats
+//           scale=TYPE   f16, bf16, f32, e4m3, e5m2, e8m0, none; default f16 for integers, f32 for floats. No preset is
+//                        without scales
 //           zero=KIND    none (default), int, float: zero points beside the scales; integers only
 //           secondary=KIND  none (default), tensor, channel: float32 scales of the scales
 //           rule=RULE    largest (default), full_range, ocp, nearest_power: core/quant/README.md, "Scale rules"
-//           x=TYPE       quantize x: int8, e4m3, ...; default none
+//           x=TYPE       quantize x: int8, e4m3, ...; default none, which takes a preset's x_group and x_scale away too
 //           x_group=K    with x: one scale per K columns; default one per row
 //           x_scale=TYPE with x_group: f32 (default), e8m0
 // Presets w4a16, w8a16, w8a8, fp8, fp8-block, mxfp4, mxfp8, nvfp4: QuantizePresets() says what each stands for.
 // Errors  InvalidArgument BAD_ARGUMENT naming the word, and what is possible; naming both of two words
-//         after WEIGHT or the preset that contradict each other, such as group=32 and channel.
+//         after WEIGHT or the preset that contradict each other, such as group=32 and channel; also scale=none and
+//         the place of a preset's scales.
 //         The daemon knows which targets can be.
 // Threads Pure functions.
 #ifndef GEMMD_CLIENT_QUANTIZE_TO_H_

@@ -39,20 +39,28 @@ Option QuantizeOption(const std::string& when) {
 
 std::string QuantizeHelp() {
   std::string text =
-      "  SPEC of --quantize says what float16, bfloat16 or float32 weights become. It is a type, then\n"
+      "  SPEC of --quantize says what float16, bfloat16 or float32 weights become. It is a type, "
+      "then\n"
       "  words after commas:\n"
       "    int1 ... int8, eXmY (e2m1, e4m3, e5m2)   the type of the weights\n"
-      "    channel | tensor | group=K | block=NxK   one scale per row (the default), in all, per K columns\n"
+      "    channel | tensor | group=K | block=NxK   one scale per row (the default), in all, per K "
+      "columns\n"
       "                                             of a row, per N rows and K columns\n"
-      "    scale=f16|bf16|f32|e4m3|e5m2|e8m0|none   type of the scales; else f16 for integers, f32 for floats\n"
+      "    scale=f16|bf16|f32|e4m3|e5m2|e8m0|none   type of the scales; else f16 for integers, f32 "
+      "for floats\n"
       "    zero=int|float                           zero points beside the scales (integers)\n"
       "    secondary=tensor|channel                 float32 scales of the scales\n"
-      "    rule=largest|full_range|ocp|nearest_power  how a scale follows from its weights; largest: its\n"
-      "                                             largest magnitude becomes the type's largest value,\n"
-      "                                             but rounding the scale (f16, bf16, e4m3, e5m2) or the\n"
+      "    rule=largest|full_range|ocp|nearest_power  how a scale follows from its weights; "
+      "largest: its\n"
+      "                                             largest magnitude becomes the type's largest "
+      "value,\n"
+      "                                             but rounding the scale (f16, bf16, e4m3, e5m2) "
+      "or the\n"
       "                                             zero point (int) may make it saturate\n"
-      "    x=int8|e4m3|..., x_group=K, x_scale=f32|e8m0   how x is quantized, with a scale per row or K columns\n"
-      "  or a preset, whose words later ones replace (w4a16,group=64):\n";
+      "    x=int8|e4m3|..., x_group=K, x_scale=f32|e8m0   how x is quantized, with a scale per row "
+      "or K columns\n"
+      "  or a preset, whose words later ones replace (w4a16,group=64; fp8,x=none), but not without "
+      "scales:\n";
   for (const auto& [name, meaning] : client::QuantizePresets()) {
     absl::StrAppend(&text, "    ", name, std::string(name.size() < 10 ? 10 - name.size() : 1, ' '), meaning, "\n");
   }

@@ -120,13 +120,15 @@ absl::Status CheckpointFiles::ReadConfig() {
   absl::StatusOr<ModelFacts> facts = ReadModelFacts(config);
   if (!facts.ok()) return Annotate(facts.status(), config_file_);
   model_facts_ = *std::move(facts);
-  const auto quantization = ObjectField(config, {"quantization_config", "compression_config"});
-  if (!quantization.ok()) return Annotate(quantization.status(), config_file_);
-  if (*quantization != nullptr) {
+  for (const char* name : {"quantization_config", "compression_config"}) {
+    const auto quantization = ObjectField(config, {name});
+    if (!quantization.ok()) return Annotate(quantization.status(), config_file_);
+    // Like null an object without a field names no quantization.
+    if (*quantization == nullptr || (*quantization)->empty()) continue;
     quantization_config_ = **quantization;
-  } else {
-    GEMMD_RETURN_IF_ERROR(ReadSeparateConfig());
+    return ReadModelOptConfig(config);
   }
+  GEMMD_RETURN_IF_ERROR(ReadSeparateConfig());
   return ReadModelOptConfig(config);
 }
 

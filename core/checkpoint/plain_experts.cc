@@ -176,6 +176,8 @@ absl::StatusOr<bool> Interleaves(const ModelFacts& facts, const ModuleTensors& t
 }  // namespace
 
 bool IsPlainStack(const ModuleTensors& tensors) {
+  if (tensors.Find("_blocks") != nullptr || tensors.Find(".blocks") != nullptr)
+    return false;  // MXFP4
   if (IsStackName(tensors.module()) && StackPartOf(tensors.module()) != nullptr) return true;
   for (const char* key : {".weight", ""}) {
     const TensorInfo* weight = tensors.Find(key);

@@ -25,6 +25,14 @@ bool IsExpertStack(const std::string& module, const std::string& name, const Ten
   return std::any_of(facts.expert_counts.begin(), facts.expert_counts.end(), has_count);
 }
 
+// The module whose codes `tensor` would be in a quantized checkpoint; empty: none.
+std::string ModuleOfCodes(absl::string_view tensor) {
+  for (const char* codes : {".qweight", ".weight_packed", "_blocks", ".blocks"}) {
+    if (absl::ConsumeSuffix(&tensor, codes)) return std::string(tensor);
+  }
+  return "";
+}
+
 // The modules of a checkpoint that is not quantized, by what their tensors look like.
 struct PlainModules {
   std::set<std::string> linears;  // and stacks of experts
@@ -49,6 +57,8 @@ PlainModules SortPlainModules(const CheckpointFiles& files) {
     if (info != nullptr && is_weight && info->shape.size() == 2) {
       modules.linears.insert(module);
       modules.linear_roles.insert(RoleOf(module));
+    } else if (const std::string coded = ModuleOfCodes(name); !coded.empty()) {
+      modules.linears.insert(coded);
     } else if (IsExpertStack(std::string(stem), name, info, files.model_facts())) {
       modules.linears.emplace(stem);
     } else {

@@ -60,6 +60,11 @@ TEST(QuantizeToTest, PresetsAreTextsThatLaterWordsReplace) {
     EXPECT_TRUE(targets.insert(Parsed(name).SerializeAsString()).second) << name;
   }
   EXPECT_EQ(Parsed("w4a16,group=64").spec().scale_block_k(), 64u);
+  EXPECT_EQ(Parsed("fp8-block,x=none").SerializeAsString(),
+            Parsed("e4m3,block=128x128,scale=f32").SerializeAsString());
+  EXPECT_EQ(Parsed("mxfp8,x=none").SerializeAsString(),
+            Parsed("e4m3,group=32,scale=e8m0,rule=ocp").SerializeAsString());
+  EXPECT_EQ(Parsed("w4a16,scale=bf16").spec().scale_block_k(), 128u);
   const v1::QuantizeTo mxfp8 = Parsed("mxfp8");
   EXPECT_EQ(mxfp8.encoding().group_scale().kind(), v1::NUMBER_KIND_EXPONENT);
   EXPECT_EQ(mxfp8.encoding().group(), 32u);
@@ -75,7 +80,12 @@ TEST(QuantizeToTest, WordsThatContradictEachOtherAreNamed) {
            {"int4,group=32,scale=none", "'scale=none' and 'group=32'"},
            {"int4,scale=f16,scale=none", "'scale=f16' and 'scale=none'"},
            {"int4,x=int8,x=none", "'x=int8' and 'x=none'"},
-           {"w4a16,group=64,channel", "'group=64' and 'channel'"}}) {
+           {"w4a16,group=64,channel", "'group=64' and 'channel'"},
+           {"w4a16,scale=none",
+            "preset w4a16 has scales ('int4,scale=none' has none): 'scale=none' and 'group=128'"},
+           {"w8a8,scale=none", "'scale=none' and 'channel'"},
+           {"fp8-block,x=none,scale=none", "'scale=none' and 'block=128x128'"},
+           {"w4a16,scale=none,channel", "'scale=none' and 'channel' contradict"}}) {
     const auto target = ParseQuantizeTo(text);
     EXPECT_EQ(ReasonOf(target.status()), "BAD_ARGUMENT") << text;
     EXPECT_THAT(std::string(target.status().message()), HasSubstr(message)) << text;
@@ -99,6 +109,7 @@ TEST(QuantizeToTest, BadWordsAreNamedWithWhatIsPossible) {
            {"int4,rule=best", "nearest_power"},
            {"int4,x_group=32", "x=TYPE"},
            {"int4,x=int8,x_scale=e8m0", "x_group=COLUMNS"},
+           {"mxfp8,x=none,x_group=32", "x=TYPE"},
            {"int4,x=f16", "'x=f16'"}}) {
     const auto target = ParseQuantizeTo(text);
     EXPECT_EQ(ReasonOf(target.status()), "BAD_ARGUMENT") << text;

@@ -156,12 +156,13 @@ TEST(PlanModelTest, RefusesStacksWithAGap) {
 
 TEST(PlanModelTest, SaysThatNothingIsThereToChoose) {
   EditableCheckpoint without("gptq_v1_autogptq_b4_g128_sym");
-  without.config.erase("quantization_config");  // what is packed is no linear
+  without.config.erase("quantization_config");
+  without.tensors = {{"model.norm.weight", {"BF16", {4}, std::string(8, 0x3f)}}};
   EditableCheckpoint empty("gptq_v1_autogptq_b4_g128_sym");
   empty.tensors.clear();
   for (const auto& [checkpoint, text] :
        {std::pair(without,
-                  "names no quantization, and none of the files' 4 tensors belongs to a linear"),
+                  "names no quantization, and none of the files' 1 tensors belongs to a linear"),
         std::pair(empty,
                   "names a quantization, and none of the files' 0 tensors belongs to a quantized "
                   "module")}) {

@@ -210,7 +210,7 @@ Command LayersCommand() {
           .description =
               "  One line per content and device, however many clients registered it; CLIENTS "
               "counts the\n"
-              "  sessions that hold it.",
+              "  sessions that hold it, FORMAT has what they registered it from.",
           .examples = "  gemmctl layers\n  gemmctl layers -o json | jq '.[].digest'",
           .run = RunLayers};
 }

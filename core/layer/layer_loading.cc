@@ -43,14 +43,15 @@ void LayerRegistry::Register(LayerRegistration registration, LayerOrigin origin)
         shared->done(Error(absl::StatusCode::kAborted, "SESSION_ENDED", "the session ended"));
       });
     } else if (!identity.empty() && layer != layer_by_identity_.end()) {
-      AttachAll(layers_.at(layer->second), {shared}, answers);
+      const std::shared_ptr<Layer> ready = layers_.at(layer->second);
+      AttachAll(ready, {{shared, std::nullopt}}, ready->identities.at(identity), answers);
     } else if (!identity.empty() && load != load_by_identity_.end()) {
-      load->second->waiting.push_back(shared);
+      load->second->waiting.push_back({shared, load->second->identities.at(identity)});
     } else {
       auto created = std::make_shared<Load>(std::move(origin));
-      created->waiting.push_back(shared);
+      created->waiting.push_back({shared, std::nullopt});
       if (!identity.empty()) {
-        created->identities.insert(identity);
+        created->identities[identity];
         load_by_identity_[identity] = created;
       }
       loads_.insert(created);
@@ -152,15 +153,16 @@ absl::Status LayerRegistry::ReadAndPlace(const std::shared_ptr<Load>& load, std:
   // gate_up_interleaved is no part of the digest's content, but of what the layer means.
   const std::string content = absl::StrCat(load->origin.device->description().id, " ", read.digest, " ",
                                            source.tensor.gate_up_interleaved ? "i" : "h");
-  if (!ClaimContent(load, content)) return absl::OkStatus();
+  if (!ClaimContent(load, content, {source.format, source.quantized})) return absl::OkStatus();
   const auto bytes = static_cast<uint64_t>(source.tensor.total_bytes());
   if (!Report(load, {LayerState::kPacking, bytes, bytes})) return Cancelled();
   return LoadOnDevice(load, std::move(source), std::move(read), content);
 }
 
 // Whether this load goes on: not when the content is there or on its way; then its registrations
-// are answered or moved.
-bool LayerRegistry::ClaimContent(const std::shared_ptr<Load>& load, const std::string& content) {
+// are answered or moved, with what is known of their source.
+bool LayerRegistry::ClaimContent(const std::shared_ptr<Load>& load, const std::string& content,
+                                 const SourceFacts& source) {
   Answers answers;
   {
     MutexLock lock(mutex_);
@@ -171,25 +173,27 @@ bool LayerRegistry::ClaimContent(const std::shared_ptr<Load>& load, const std::s
       load_by_content_[content] = load;
       return true;
     }
-    const std::set<std::string> identities = load->identities;
     Registrations waiting = std::move(load->waiting);
     load->waiting.clear();
     ForgetLoad(*load);
     loads_.erase(load);
     if (layer != layer_by_content_.end()) {
       const std::shared_ptr<Layer> ready = layers_.at(layer->second);
-      for (const std::string& identity : identities) {
-        ready->identities.insert(identity);
+      for (const auto& [identity, own] : load->identities) {
+        ready->identities[identity] = own.value_or(source);
         layer_by_identity_[identity] = ready->id;
       }
-      AttachAll(ready, std::move(waiting), answers);
+      AttachAll(ready, std::move(waiting), source, answers);
     } else {
       const std::shared_ptr<Load> leader = other->second;
-      for (const std::string& identity : identities) {
-        leader->identities.insert(identity);
+      for (const auto& [identity, own] : load->identities) {
+        leader->identities[identity] = own.value_or(source);
         load_by_identity_[identity] = leader;
       }
-      for (auto& registration : waiting) leader->waiting.push_back(std::move(registration));
+      for (Waiting& moved : waiting) {
+        moved.source = moved.source.value_or(source);
+        leader->waiting.push_back(std::move(moved));
+      }
     }
   }
   GiveAll(answers);
@@ -203,12 +207,11 @@ absl::Status LayerRegistry::LoadOnDevice(const std::shared_ptr<Load>& load,
   layer->device = load->origin.device;
   layer->digest = std::move(read.digest);
   layer->content = content;
-  layer->format = source.format;
   layer->has_input_scale = source.tensor.has_input_scale;
   layer->traits = TraitsOf(source.tensor);
   layer->not_finite_weights = read.not_finite_weights;
-  layer->quantized = source.quantized;
   layer->encoding = source.tensor.encoding;
+  const SourceFacts facts{source.format, source.quantized};
   GEMMD_ASSIGN_OR_RETURN(std::shared_ptr<DeviceLayer> loaded,
                          load->origin.device->LoadLayer(std::move(source.tensor)));
   layer->loaded = load->origin.guard ? load->origin.guard(std::move(loaded)) : std::move(loaded);
@@ -218,13 +221,13 @@ absl::Status LayerRegistry::LoadOnDevice(const std::shared_ptr<Load>& load,
     do {
       layer->id = RandomId();
     } while (layers_.count(layer->id) != 0);
-    layer->identities = load->identities;
+    for (const auto& [identity, own] : load->identities) layer->identities[identity] = own.value_or(facts);
     ForgetLoad(*load);
     loads_.erase(load);
     layers_[layer->id] = layer;
     layer_by_content_[content] = layer->id;
-    for (const std::string& identity : layer->identities) layer_by_identity_[identity] = layer->id;
-    AttachAll(layer, std::move(load->waiting), answers);
+    for (const auto& [identity, own] : layer->identities) layer_by_identity_[identity] = layer->id;
+    AttachAll(layer, std::move(load->waiting), facts, answers);
     load->waiting.clear();
   }
   GiveAll(answers);
@@ -241,13 +244,15 @@ bool LayerRegistry::Report(const std::shared_ptr<Load>& load, const LayerProgres
     load->latest = progress;
     waiting = load->waiting;
   }
-  for (const auto& registration : waiting) {
+  for (const auto& [registration, source] : waiting) {
     if (!registration->progress || registration->progress(progress)) continue;
     bool owned = false;
     {
       MutexLock lock(mutex_);
       auto& list = load->waiting;
-      const auto found = std::find(list.begin(), list.end(), registration);
+      const auto found = std::find_if(list.begin(), list.end(), [&asked = registration](const Waiting& one) {
+        return one.registration == asked;
+      });
       owned = found != list.end();
       if (owned) list.erase(found);
     }
@@ -268,7 +273,7 @@ void LayerRegistry::FailLoad(const std::shared_ptr<Load>& load, const absl::Stat
     loads_.erase(load);
     waiting.swap(load->waiting);
   }
-  for (const auto& registration : waiting) registration->done(status);
+  for (const auto& [registration, source] : waiting) registration->done(status);
 }
 
 void LayerRegistry::ForgetLoad(const Load& load) {
@@ -276,7 +281,7 @@ void LayerRegistry::ForgetLoad(const Load& load) {
     const auto found = table.find(key);
     if (found != table.end() && found->second.get() == &load) table.erase(found);
   };
-  for (const std::string& identity : load.identities) erase(load_by_identity_, identity);
+  for (const auto& [identity, source] : load.identities) erase(load_by_identity_, identity);
   erase(load_by_content_, load.content);
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/layer/layer_state.h"
 #include "kernels/base/status.h"
 
@@ -13,6 +14,11 @@ namespace {
 
 absl::Status SessionEnded() {
   return Error(absl::StatusCode::kAborted, "SESSION_ENDED", "the session ended");
+}
+
+void SetSource(const SourceFacts& source, LayerInfo& info) {
+  info.source_format = source.format;
+  info.quantized = source.quantized;
 }
 
 }  // namespace
@@ -54,17 +60,17 @@ void LayerRegistry::RemoveSession(uint64_t session_id) {
     holders_.erase(holder);
     for (const std::shared_ptr<Load>& load : loads_) {
       Registrations kept;
-      for (std::shared_ptr<LayerRegistration>& waiting : load->waiting) {
-        (waiting->session_id == session_id ? ended : kept).push_back(std::move(waiting));
+      for (Waiting& waiting : load->waiting) {
+        (waiting.registration->session_id == session_id ? ended : kept).push_back(std::move(waiting));
       }
       load->waiting.swap(kept);
     }
   }
-  for (const auto& registration : ended) registration->done(SessionEnded());
+  for (const Waiting& waiting : ended) waiting.registration->done(SessionEnded());
 }
 
 void LayerRegistry::Drop(const std::shared_ptr<Layer>& layer) {
-  for (const std::string& identity : layer->identities) layer_by_identity_.erase(identity);
+  for (const auto& [identity, source] : layer->identities) layer_by_identity_.erase(identity);
   layer_by_content_.erase(layer->content);
   layers_.erase(layer->id);
   layer->loaded.reset();  // its guard releases it on another thread
@@ -79,7 +85,7 @@ absl::Status LayerRegistry::Release(uint64_t session_id, uint64_t layer_id) {
   Holder& holder = holders_.at(session_id);
   const auto held = holder.layers.find(layer_id);
   const std::string& device = (*layer)->device->description().id;
-  for (const std::string& name : held->second) holder.names.erase({device, name});
+  for (const auto& [name, source] : held->second) holder.names.erase({device, name});
   holder.layers.erase(held);
   (*layer)->sessions.erase(session_id);
   if ((*layer)->sessions.empty()) Drop(*layer);
@@ -124,21 +130,33 @@ LayerInfo LayerRegistry::InfoFor(const Layer& layer, uint64_t session_id) const 
   info.bytes = layer.loaded->bytes();
   info.references = static_cast<int>(layer.sessions.size());
   info.state = LayerState::kReady;
-  info.source_format = layer.format;
   info.gate_up_interleaved = layer.loaded->gate_up_interleaved();
   info.has_input_scale = layer.has_input_scale;
   info.traits = layer.traits;
   info.not_finite_weights = layer.not_finite_weights;
-  info.quantized = layer.quantized;
   info.encoding = layer.encoding;
   info.specialised = layer.loaded->specialised();
   info.numerics = layer.loaded->numerics();
   const auto holder = holders_.find(session_id);
   if (holder == holders_.end()) return info;
   const auto held = holder->second.layers.find(layer.id);
-  if (held != holder->second.layers.end() && !held->second.empty()) {
-    info.name = *held->second.rbegin();
+  if (held == holder->second.layers.end() || held->second.empty()) return info;
+  const auto& [name, source] = *held->second.rbegin();
+  info.name = name;
+  SetSource(source, info);
+  return info;
+}
+
+LayerInfo LayerRegistry::InfoOfAll(const Layer& layer) const {
+  LayerInfo info = InfoFor(layer, layer.sessions.empty() ? 0 : *layer.sessions.begin());
+  std::set<std::string> formats;
+  for (const uint64_t session : layer.sessions) {
+    for (const auto& [name, source] : holders_.at(session).layers.at(layer.id)) {
+      formats.insert(source.format);
+      if (!info.quantized.has_value()) info.quantized = source.quantized;
+    }
   }
+  info.source_format = absl::StrJoin(formats, ", ");
   return info;
 }
 
@@ -156,13 +174,11 @@ std::vector<LayerInfo> LayerRegistry::List(uint64_t session_id) const {
 std::vector<LayerInfo> LayerRegistry::ListAll() const {
   std::vector<LayerInfo> infos;
   MutexLock lock(mutex_);
-  for (const auto& [id, layer] : layers_) {
-    infos.push_back(InfoFor(*layer, layer->sessions.empty() ? 0 : *layer->sessions.begin()));
-  }
+  for (const auto& [id, layer] : layers_) infos.push_back(InfoOfAll(*layer));
   for (const std::shared_ptr<Load>& load : loads_) {
     if (load->waiting.empty()) continue;
     LayerInfo info;
-    info.name = load->waiting.front()->name;
+    info.name = load->waiting.front().registration->name;
     info.device = load->origin.device->description().id;
     info.references = static_cast<int>(load->waiting.size());
     info.state = load->latest.state;
@@ -188,7 +204,8 @@ int LayerRegistry::LayersOf(uint64_t session_id) const {
 }
 
 absl::StatusOr<LayerInfo> LayerRegistry::Attach(const std::shared_ptr<Layer>& layer,
-                                                const LayerRegistration& registration) {
+                                                const LayerRegistration& registration,
+                                                const SourceFacts& source) {
   const auto found = holders_.find(registration.session_id);
   if (found == holders_.end()) return SessionEnded();
   Holder& holder = found->second;
@@ -204,21 +221,19 @@ absl::StatusOr<LayerInfo> LayerRegistry::Attach(const std::shared_ptr<Layer>& la
     return Error(absl::StatusCode::kResourceExhausted, "QUOTA",
                  absl::StrCat("the session holds ", limit, " layers, which is the limit"));
   }
-  std::set<std::string>& names = holder.layers[layer->id];
-  if (!registration.name.empty()) {
-    names.insert(registration.name);
-    holder.names[place] = layer->id;
-  }
+  holder.layers[layer->id][registration.name] = source;
+  if (!registration.name.empty()) holder.names[place] = layer->id;
   layer->sessions.insert(registration.session_id);
   LayerInfo info = InfoFor(*layer, registration.session_id);
   info.name = registration.name;
+  SetSource(source, info);
   return info;
 }
 
 void LayerRegistry::AttachAll(const std::shared_ptr<Layer>& layer, Registrations registrations,
-                              Answers& answers) {
-  for (std::shared_ptr<LayerRegistration>& registration : registrations) {
-    absl::StatusOr<LayerInfo> info = Attach(layer, *registration);
+                              const SourceFacts& source, Answers& answers) {
+  for (auto& [registration, own] : registrations) {
+    absl::StatusOr<LayerInfo> info = Attach(layer, *registration, own.value_or(source));
     answers.push_back([registration = std::move(registration), info = std::move(info)] {
       registration->done(info);
     });

@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -24,10 +25,18 @@
 #include "core/checkpoint/checkpoint.h"
 #include "core/exec/device.h"
 #include "core/quant/digest.h"
+#include "core/quant/quantize_layer.h"
 #include "core/types.h"
 #include "kernels/base/mutex.h"
 
 namespace gemmd {
+
+// How a source had the weights that the layer holds. Sources of one content may differ in it, so it is kept for
+// each: whoever registers a layer is told of the source that they named.
+struct SourceFacts {
+  std::string format;
+  std::optional<QuantizedHere> quantized;
+};
 
 // One client's wish for a layer.
 struct LayerRegistration {
@@ -88,9 +97,11 @@ class LayerRegistry {
     std::shared_ptr<DeviceLayer> layer;
   };
   absl::StatusOr<Use> Find(uint64_t session_id, uint64_t layer_id) const;
+  // Name and source of the session's registrations: of the last name in the alphabet.
   absl::StatusOr<LayerInfo> Info(uint64_t session_id, uint64_t layer_id) const;
   std::vector<LayerInfo> List(uint64_t session_id) const;
-  // Layers, then loads in progress (layer_id 0).
+  // Layers, then loads in progress (layer_id 0). A layer that was registered from several sources has all their
+  // formats, separated by ", ", and is quantized where one of them was.
   std::vector<LayerInfo> ListAll() const;
 
   struct Totals {
@@ -103,11 +114,17 @@ class LayerRegistry {
  private:
   struct Layer;
   struct Load;
+  // What a session calls a layer, "" included, each with the source it was registered from last.
+  using Names = std::map<std::string, SourceFacts>;
   struct Holder {
     std::map<std::pair<std::string, std::string>, uint64_t> names;  // (device, name) -> layer
-    std::map<uint64_t, std::set<std::string>> layers;               // each with its names
+    std::map<uint64_t, Names> layers;
   };
-  using Registrations = std::vector<std::shared_ptr<LayerRegistration>>;
+  struct Waiting {
+    std::shared_ptr<LayerRegistration> registration;
+    std::optional<SourceFacts> source;  // of another source than the load's
+  };
+  using Registrations = std::vector<Waiting>;
   // What a registration gets once the lock is released.
   using Answers = std::vector<std::function<void()>>;
 
@@ -121,23 +138,24 @@ class LayerRegistry {
   void RunLoad(const std::shared_ptr<Load>& load);
   absl::StatusOr<CheckpointLayer> Read(const std::shared_ptr<Load>& load);
   absl::Status ReadAndPlace(const std::shared_ptr<Load>& load, std::string& format);
-  bool ClaimContent(const std::shared_ptr<Load>& load, const std::string& content);
+  bool ClaimContent(const std::shared_ptr<Load>& load, const std::string& content, const SourceFacts& source);
   absl::Status LoadOnDevice(const std::shared_ptr<Load>& load, CheckpointLayer source,
                             LayerContent read, const std::string& content);
   bool Report(const std::shared_ptr<Load>& load, const LayerProgress& progress);
   void FailLoad(const std::shared_ptr<Load>& load, const absl::Status& status);
 
   void ForgetLoad(const Load& load) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void AttachAll(const std::shared_ptr<Layer>& layer, Registrations registrations, Answers& answers)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<LayerInfo> Attach(const std::shared_ptr<Layer>& layer,
-                                   const LayerRegistration& registration)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `source` of those that have none of their own.
+  void AttachAll(const std::shared_ptr<Layer>& layer, Registrations registrations, const SourceFacts& source,
+                 Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<LayerInfo> Attach(const std::shared_ptr<Layer>& layer, const LayerRegistration& registration,
+                                   const SourceFacts& source) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Drop(const std::shared_ptr<Layer>& layer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::shared_ptr<Layer>> FindHeld(uint64_t session_id, uint64_t layer_id) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   LayerInfo InfoFor(const Layer& layer, uint64_t session_id) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  LayerInfo InfoOfAll(const Layer& layer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   mutable Mutex mutex_;

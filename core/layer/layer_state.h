@@ -15,6 +15,7 @@
 #ifndef GEMMD_CORE_LAYER_LAYER_STATE_H_
 #define GEMMD_CORE_LAYER_LAYER_STATE_H_
 
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -28,12 +29,10 @@ struct LayerRegistry::Layer {
   Device* device = nullptr;
   std::string digest;
   std::string content;               // key of layer_by_content_
-  std::set<std::string> identities;  // keys of layer_by_identity_
-  std::string format;
+  std::map<std::string, SourceFacts> identities;  // keys of layer_by_identity_
   bool has_input_scale = false;
   LayerTraits traits;
   int64_t not_finite_weights = 0;
-  std::optional<QuantizedHere> quantized;
   ActivationEncoding encoding;
   std::shared_ptr<DeviceLayer> loaded;
   std::set<uint64_t> sessions;
@@ -49,9 +48,10 @@ struct LayerRegistry::Load {
   std::optional<uint64_t> bytes;  // LayerOrigin::bytes; not known before it is measured
   bool is_being_measured = false;
   LayerProgress latest;
-  Registrations waiting;             // whoever takes a registration out calls its `done`
-  std::set<std::string> identities;  // keys of load_by_identity_
-  std::string content;               // key of load_by_content_, once known
+  Registrations waiting;  // whoever takes a registration out calls its `done`
+  // Keys of load_by_identity_; with what is known of other sources than the load's.
+  std::map<std::string, std::optional<SourceFacts>> identities;
+  std::string content;  // key of load_by_content_, once known
 };
 
 }  // namespace gemmd

@@ -133,6 +133,38 @@ class Weights {
   client::Region memory_;
 };
 
+// A quantized layer in memory that the daemon maps.
+class Tensors {
+ public:
+  Tensors(client::Session& session, const StandardTensor& tensor) : tensor_(tensor) {
+    codes_ = Share(session, tensor.codes);
+    scales_ = Share(session, tensor.scales);
+    bias_ = Share(session, tensor.bias);
+  }
+  client::LayerTensors Source() const {
+    client::LayerTensors tensors;
+    tensors.spec = ToProto(tensor_.spec);
+    tensors.n = tensor_.shape.n;
+    tensors.k = tensor_.shape.k;
+    tensors.codes = {&codes_, 0, tensor_.codes.size()};
+    tensors.scales = client::RegionBytes{&scales_, 0, tensor_.scales.size()};
+    tensors.bias = client::RegionBytes{&bias_, 0, tensor_.bias.size()};
+    return tensors;
+  }
+
+ private:
+  static client::Region Share(client::Session& session, const Buffer& bytes) {
+    client::Region region = *session.AllocateHost(bytes.size());
+    std::memcpy(region.data(), bytes.data(), bytes.size());
+    return region;
+  }
+
+  const StandardTensor tensor_;
+  client::Region codes_;
+  client::Region scales_;
+  client::Region bias_;
+};
+
 std::vector<QuantSpec> EveryWeightType() {
   std::vector<QuantSpec> specs;
   for (int bits = 1; bits <= 8; ++bits) {
@@ -196,6 +228,49 @@ TEST_F(QuantizeTest, TwoSessionsShareWhatTheyQuantizeEach) {
   EXPECT_EQ(Status().layers(), 1u);
   EXPECT_EQ(first->info().source_format(), "unquantized");
   EXPECT_EQ(first->info().spec().bias().bits(), 16u);
+}
+
+// The weights as a quantized checkpoint would have them, from memory, and the same made by the daemon: one layer.
+TEST_F(QuantizeTest, ASharedLayerTellsEachSessionOfItsOwnSource) {
+  const std::string folder = WriteModel();
+  const auto source = SourceOf(folder, kMlp + "down_proj", "int4,group=32");
+  QuantizationError error;
+  const StandardTensor made =
+      *QuantizeLayer(ReadLayer(folder, kMlp + "down_proj")->tensor, TargetOf("int4,group=32"), {}, &error);
+  for (const bool quantized_first : {true, false}) {
+    client::Session other = Open("other");
+    Tensors tensors(other, made);
+    std::optional<client::Layer> given;
+    if (!quantized_first) given = *other.RegisterTensors(tensors.Source(), "cpu", "given");
+    const auto quantized = session_->RegisterCheckpoint(source, "cpu", "made");
+    ASSERT_TRUE(quantized.ok()) << quantized.status();
+    if (quantized_first) given = *other.RegisterTensors(tensors.Source(), "cpu", "given");
+    ASSERT_EQ(given->info().digest(), quantized->info().digest());
+    ASSERT_EQ(Status().layers(), 1u);
+    for (const v1::LayerInfo& info : {quantized->info(), *session_->Inspect(*quantized)}) {
+      EXPECT_EQ(info.source_format(), "unquantized");
+      EXPECT_EQ(info.quantized(), v1::SCALE_RULE_LARGEST);
+      EXPECT_EQ(info.quantization_error(), error.relative());
+    }
+    for (const v1::LayerInfo& info : {given->info(), *other.Inspect(*given)}) {
+      EXPECT_EQ(info.source_format(), "tensors");
+      EXPECT_EQ(info.quantized(), v1::SCALE_RULE_UNSPECIFIED);
+      EXPECT_EQ(info.quantization_error(), 0);
+    }
+    v1::RegisterModelRequest model;  // as the first of the two, from the same files
+    model.set_path(folder);
+    model.add_modules(kMlp + "down_proj");
+    *model.mutable_quantize() = source.quantize();
+    const auto registered = client::RegisterModel(other, model);
+    ASSERT_TRUE(registered.ok()) << registered.status();
+    EXPECT_EQ(registered->layers.begin()->second.info().quantization_error(), error.relative());
+    auto layers = Start({Program("gemmctl"), "--socket", socket(), "layers", "-o", "json"});
+    EXPECT_EQ(layers->Wait(absl::Minutes(1)), 0);
+    const auto all = nlohmann::json::parse(layers->Rest(), nullptr, false);
+    ASSERT_EQ(all.size(), 1u);
+    EXPECT_EQ(all[0]["source_format"], "tensors, unquantized") << "the operator sees both";
+    EXPECT_EQ(all[0]["quantization_error"], error.relative());
+  }
 }
 
 // What was read of the same files for another target, or none, is another layer.

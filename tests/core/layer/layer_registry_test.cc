@@ -5,6 +5,7 @@
 #include <optional>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status.h"
 #include "tests/support/fake_device.h"
@@ -64,6 +65,22 @@ class LayerRegistryTest : public ::testing::Test {
       return CheckpointLayer{testing::RandomTensor(testing::Int4Spec(), {1, 4, 32}, seed), "fake"};
     };
     return origin;
+  }
+
+  // One content from a source of that format, quantized with that error; 0: it was so.
+  LayerOrigin From(const std::string& format, double error, const std::string& identity = "") {
+    LayerOrigin origin = Origin(5, identity);
+    origin.read = [read = origin.read, format, error](const ReadProgress& progress) {
+      absl::StatusOr<CheckpointLayer> layer = read(progress);
+      layer->format = format;
+      if (error != 0) layer->quantized = QuantizedHere{ScaleRule::kOcp, {error * error, 1}};
+      return layer;
+    };
+    return origin;
+  }
+  static std::string TextOf(const LayerInfo& info) {
+    if (!info.quantized.has_value()) return info.source_format;
+    return absl::StrCat(info.source_format, ", error ", info.quantized->error.relative());
   }
 
   std::shared_ptr<Outcome> Start(uint64_t session, const std::string& name, LayerOrigin origin,
@@ -134,6 +151,56 @@ TEST_F(LayerRegistryTest, EqualContentOfOtherFilesIsReadButLoadedOnce) {
   EXPECT_EQ(first->Wait()->layer_id, second->Wait()->layer_id);
   EXPECT_EQ(state->loads, 1);
   EXPECT_EQ(Start(3, "a", Origin(5, "files 2"))->calls(), 1) << "both file sets are known now";
+}
+
+TEST_F(LayerRegistryTest, EveryRegistrationIsToldOfTheSourceItNamed) {
+  const LayerInfo first = Start(1, "a", From("gptq", 0, "files 1"))->Wait().value();
+  const LayerInfo second = Start(2, "b", From("unquantized", 3, "files 2"))->Wait().value();
+  ASSERT_EQ(first.layer_id, second.layer_id);
+  EXPECT_EQ(TextOf(first), "gptq");
+  EXPECT_EQ(TextOf(second), "unquantized, error 3");
+  EXPECT_EQ(TextOf(*Start(3, "a", From("tensors", 0))->Wait()), "tensors");
+  EXPECT_EQ(TextOf(*Start(4, "a", From("", 0, "files 2"))->Wait()), TextOf(second)) << "known by its files";
+  EXPECT_EQ(TextOf(*Start(5, "a", From("", 0, "files 1"))->Wait()), TextOf(first));
+  EXPECT_EQ(reads, 3);
+  EXPECT_EQ(TextOf(*registry.Info(1, first.layer_id)), TextOf(first));
+  EXPECT_EQ(TextOf(registry.List(4).at(0)), TextOf(second));
+  ASSERT_EQ(registry.ListAll().size(), 1u);
+  EXPECT_EQ(TextOf(registry.ListAll()[0]), "gptq, tensors, unquantized, error 3") << "of all sessions";
+  registry.RemoveSession(2);
+  registry.RemoveSession(4);
+  EXPECT_EQ(TextOf(registry.ListAll()[0]), "gptq, tensors");
+}
+
+TEST_F(LayerRegistryTest, ASessionIsToldOfTheSourceOfEachNameItGave) {
+  const LayerInfo first = Start(1, "b", From("gptq", 0))->Wait().value();
+  EXPECT_EQ(TextOf(*Start(1, "a", From("unquantized", 2))->Wait()), "unquantized, error 2");
+  EXPECT_EQ(TextOf(*Start(1, "", From("awq", 0))->Wait()), "awq");
+  EXPECT_EQ(TextOf(*registry.Info(1, first.layer_id)), "gptq") << "of the name that is shown";
+  EXPECT_EQ(TextOf(*Start(1, "b", From("unquantized", 4))->Wait()), "unquantized, error 4");
+  EXPECT_EQ(TextOf(*registry.Info(1, first.layer_id)), "unquantized, error 4") << "its last registration";
+}
+
+TEST_F(LayerRegistryTest, WhoWaitsForAnothersLoadIsToldOfTheirOwnSource) {
+  state->on_load = [&] {
+    gate.Wait();
+    return absl::OkStatus();
+  };
+  const auto first = Start(1, "a", From("gptq", 0, "files 1"));
+  gate.WaitForArrivals(1);
+  const auto second = Start(2, "a", From("unquantized", 3, "files 2"));
+  const auto third = Start(3, "a", From("tensors", 0));
+  while (reads < 3 || registry.ListAll().size() > 1) absl::SleepFor(absl::Milliseconds(1));
+  const auto joined = Start(4, "a", From("", 0, "files 2"));  // its files are known to be of the first load
+  const auto like_first = Start(5, "a", From("", 0, "files 1"));
+  gate.Open();
+  EXPECT_EQ(TextOf(*first->Wait()), "gptq");
+  EXPECT_EQ(TextOf(*second->Wait()), "unquantized, error 3");
+  EXPECT_EQ(TextOf(*third->Wait()), "tensors");
+  EXPECT_EQ(TextOf(*joined->Wait()), "unquantized, error 3");
+  EXPECT_EQ(TextOf(*like_first->Wait()), "gptq");
+  EXPECT_EQ(state->loads, 1);
+  EXPECT_EQ(TextOf(*Start(6, "a", From("", 0, "files 2"))->Wait()), "unquantized, error 3") << "afterwards too";
 }
 
 TEST_F(LayerRegistryTest, RegisteringAgainGivesTheSameLayerAndOneReference) {

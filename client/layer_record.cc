@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/progress_text.h"
 #include "client/rpc_status.h"
 #include "kernels/base/status.h"
 
@@ -49,9 +50,8 @@ absl::StatusOr<v1::LayerInfo> LayerRecord::Load(Link& link, absl::Time deadline)
     if (progress_) progress_(progress);
     if (progress.has_layer()) loaded = progress.layer();
   }
-  GEMMD_RETURN_IF_ERROR(FromGrpc(
-      stream->Finish(), absl::StrCat("RegisterLayer of '", request_.name(), "' (", progress.bytes_done(), " of ",
-                                     progress.bytes_total(), " bytes were read)")));
+  GEMMD_RETURN_IF_ERROR(FromGrpc(stream->Finish(), absl::StrCat("RegisterLayer of '", request_.name(), "' (",
+                                                                ProgressText(progress), ")")));
   if (loaded.layer_id() == 0) return absl::InternalError("RegisterLayer ended without a layer");
   return loaded;
 }

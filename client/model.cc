@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/progress_text.h"
 #include "client/rpc_status.h"
 #include "kernels/base/status.h"
 
@@ -33,8 +34,7 @@ absl::Status Call(Link& link, const v1::RegisterModelRequest& request, absl::Tim
   bool cancelled = false;
   while (!cancelled && stream->Read(&message)) {
     if (message.has_module()) Note(message.module(), registered);
-    waiting = absl::StrCat("RegisterModel (", message.modules_done(), " of ", message.modules_total(),
-                           " modules were done)");
+    waiting = absl::StrCat("RegisterModel (", ProgressText(message), ")");
     cancelled = progress && !progress(message);
   }
   if (!cancelled) return FromGrpc(stream->Finish(), waiting);

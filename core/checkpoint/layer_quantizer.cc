@@ -10,8 +10,8 @@ absl::Status LayerQuantizer::Apply(const std::string& what, uint64_t bytes, Stan
   QuantizeWork work;
   work.parallel = wanted_.parallel;
   if (wanted_.progress != nullptr) {
-    work.progress = [this, bytes](int64_t rows, int64_t all) {
-      const auto share = static_cast<double>(rows) / static_cast<double>(all);
+    work.progress = [this, bytes](int64_t passes, int64_t all) {
+      const auto share = static_cast<double>(passes) / static_cast<double>(all);
       const auto done = static_cast<uint64_t>(share * static_cast<double>(bytes));
       return wanted_.progress(done_bytes_ + done, total_bytes_);
     };

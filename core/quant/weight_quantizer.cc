@@ -17,7 +17,8 @@ namespace {
 
 constexpr int64_t kWeightsAtATime = int64_t{1} << 18;  // that one thread takes
 constexpr int64_t kCellsAtATime = int64_t{1} << 14;
-constexpr int64_t kPiecesAtATime = 64;  // between two looks at `progress`
+constexpr int64_t kPiecesAtATime = 64;  // between two looks at `progress`, of that many weights; fewer of longer rows
+constexpr int64_t kPasses = 2;  // over the weights: ranges, then codes
 constexpr double kLargestFloat = std::numeric_limits<float>::max();
 constexpr float kNearTheEnd = 0x1p125f;  // of float32: a code may stand for more
 
@@ -87,6 +88,7 @@ WeightQuantizer::WeightQuantizer(Read read, ScaleRule rule, const QuantizeWork& 
 }
 
 absl::Status WeightQuantizer::Run() {
+  GEMMD_RETURN_IF_ERROR(Report());
   for (int64_t expert = 0; expert < out_.shape.experts; ++expert) {
     GEMMD_RETURN_IF_ERROR(Expert(expert));
   }
@@ -94,19 +96,24 @@ absl::Status WeightQuantizer::Run() {
 }
 
 // In pieces, between which the caller may cancel.
-absl::Status WeightQuantizer::Parallel(int64_t count, const std::function<void(int64_t)>& body) {
-  for (int64_t first = 0; first < count; first += kPiecesAtATime) {
-    const int64_t pieces = std::min(kPiecesAtATime, count - first);
+absl::Status WeightQuantizer::Parallel(int64_t count, int64_t at_a_time,
+                                       const std::function<void(int64_t)>& body) {
+  for (int64_t first = 0; first < count; first += at_a_time) {
+    const int64_t pieces = std::min(at_a_time, count - first);
     if (work_.parallel != nullptr && pieces > 1) {
       work_.parallel(pieces, [&](int64_t i) { body(first + i); });
     } else {
       for (int64_t i = 0; i < pieces; ++i) body(first + i);
     }
-    if (work_.progress == nullptr) continue;
-    if (work_.progress(rows_done_, out_.shape.experts * out_.shape.n)) continue;
-    return Error(absl::StatusCode::kCancelled, "CANCELLED", "the quantization was cancelled");
+    GEMMD_RETURN_IF_ERROR(Report());
   }
   return absl::OkStatus();
+}
+
+absl::Status WeightQuantizer::Report() {
+  if (work_.progress == nullptr) return absl::OkStatus();
+  if (work_.progress(passes_done_, kPasses * out_.shape.experts * out_.shape.n)) return absl::OkStatus();
+  return Error(absl::StatusCode::kCancelled, "CANCELLED", "the quantization was cancelled");
 }
 
 absl::Status WeightQuantizer::Expert(int64_t expert) {
@@ -123,7 +130,7 @@ absl::Status WeightQuantizer::Expert(int64_t expert) {
       read_(expert, row, absl::MakeSpan(values));
       SetRow(expert, row, values, absl::MakeSpan(codes));
     }
-    rows_done_ += rows.end - rows.begin;
+    passes_done_ += rows.end - rows.begin;
   }));
   for (const QuantizationError& error : row_errors_) error_.Add(error);
   return absl::OkStatus();
@@ -132,14 +139,15 @@ absl::Status WeightQuantizer::Expert(int64_t expert) {
 absl::Status WeightQuantizer::ForRows(const std::function<void(Range)>& body) {
   const int64_t n = out_.shape.n;
   const int64_t rows = std::max<int64_t>(1, kWeightsAtATime / out_.shape.k);
-  return Parallel((n + rows - 1) / rows, [&](int64_t piece) {
+  const int64_t at_a_time = std::max<int64_t>(1, kPiecesAtATime * kWeightsAtATime / (rows * out_.shape.k));
+  return Parallel((n + rows - 1) / rows, at_a_time, [&](int64_t piece) {
     body({piece * rows, std::min(n, (piece + 1) * rows)});
   });
 }
 
 absl::Status WeightQuantizer::ForCells(const std::function<void(int64_t)>& body) {
   const auto cells = static_cast<int64_t>(ranges_.size());
-  return Parallel((cells + kCellsAtATime - 1) / kCellsAtATime, [&](int64_t piece) {
+  return Parallel((cells + kCellsAtATime - 1) / kCellsAtATime, kPiecesAtATime, [&](int64_t piece) {
     const int64_t end = std::min(cells, (piece + 1) * kCellsAtATime);
     for (int64_t cell = piece * kCellsAtATime; cell < end; ++cell) body(cell);
   });
@@ -147,7 +155,10 @@ absl::Status WeightQuantizer::ForCells(const std::function<void(int64_t)>& body)
 
 absl::Status WeightQuantizer::CollectRanges(int64_t expert) {
   ranges_.assign(spec_.ScaleRows(out_.shape.n) * out_.scale_columns, ValueRange());
-  GEMMD_RETURN_IF_ERROR(ForRows([this, expert](Range rows) { RangesOf(expert, rows); }));
+  GEMMD_RETURN_IF_ERROR(ForRows([this, expert](Range rows) {
+    RangesOf(expert, rows);
+    passes_done_ += rows.end - rows.begin;
+  }));
   MutexLock lock(mutex_);
   if (!not_finite_.has_value()) return absl::OkStatus();
   return Error(absl::StatusCode::kInvalidArgument, "NOT_FINITE",

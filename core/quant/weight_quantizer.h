@@ -28,7 +28,8 @@ namespace gemmd {
 struct QuantizeWork {
   // Calls body(i) once for every i in [0, count) and returns when all are done; null: one after the other.
   std::function<void(int64_t count, const std::function<void(int64_t)>& body)> parallel;
-  // Rows done and rows in all; returns false to cancel. May be null.
+  // Called first, then after every 16 Mi weights or less. Passes over rows, done and in all, two of each row.
+  // Returns false to cancel. May be null.
   std::function<bool(int64_t done, int64_t total)> progress;
 };
 
@@ -64,8 +65,9 @@ class WeightQuantizer {
   }
   absl::Span<const float> BlockOfRow(absl::Span<const float> row, int64_t column) const;
   static std::optional<NotFinite> FirstNotFinite(absl::Span<const float> row_values, int64_t row);
+  absl::Status Report();  // Cancelled
   // `body` for all pieces, rows, blocks; Cancelled.
-  absl::Status Parallel(int64_t count, const std::function<void(int64_t)>& body);
+  absl::Status Parallel(int64_t count, int64_t at_a_time, const std::function<void(int64_t)>& body);
   absl::Status ForRows(const std::function<void(Range)>& body);
   absl::Status ForCells(const std::function<void(int64_t)>& body);
   absl::Status Expert(int64_t expert);
@@ -95,7 +97,7 @@ class WeightQuantizer {
   const int64_t block_k_;
   std::optional<CodeEncoder> encoder_;
   QuantizationError error_;
-  std::atomic<int64_t> rows_done_{0};
+  std::atomic<int64_t> passes_done_{0};  // over rows
 
   Mutex mutex_;
   std::optional<NotFinite> not_finite_ ABSL_GUARDED_BY(mutex_);  // the first

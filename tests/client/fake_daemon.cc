@@ -7,10 +7,15 @@
 #include <array>
 #include <cstring>
 
+#include "absl/time/clock.h"
 #include "google/rpc/error_details.pb.h"
 
 namespace gemmd::client {
 namespace {
+
+void WaitForCancellation(const grpc::ServerContext& context) {
+  while (!context.IsCancelled()) absl::SleepFor(absl::Milliseconds(1));
+}
 
 grpc::Status MakeStatus(const Fault& fault) {
   google::rpc::Status details;
@@ -152,6 +157,13 @@ class FakeDaemon::Models : public v1::ModelService::Service {
     if (!entered.ok()) return entered;
     v1::RegisterModelProgress progress;
     progress.mutable_module()->set_module("m");
+    if (daemon_->stuck_at.has_value()) {
+      progress.set_modules_total(7);
+      *progress.mutable_module()->mutable_progress() = *daemon_->stuck_at;
+      writer->Write(progress);
+      WaitForCancellation(*context);
+      return grpc::Status::OK;
+    }
     progress.mutable_module()->mutable_progress()->mutable_layer()->set_name("m");
     writer->Write(progress);
     return grpc::Status::OK;
@@ -402,6 +414,11 @@ grpc::Status FakeDaemon::RegisterLayer(grpc::ServerContext* context,
                                        grpc::ServerWriter<v1::RegisterLayerProgress>* writer) {
   const grpc::Status entered = Enter("RegisterLayer", context, true);
   if (!entered.ok()) return entered;
+  if (stuck_at.has_value()) {
+    writer->Write(*stuck_at);
+    WaitForCancellation(*context);
+    return grpc::Status::OK;
+  }
   v1::RegisterLayerProgress progress;
   progress.set_stage(v1::RegisterLayerProgress::STAGE_LOADING);
   writer->Write(progress);

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -50,6 +51,8 @@ class FakeDaemon : public v1::SessionService::Service,
   std::string digest = "d1";
   std::string device;  // the only one; empty = none
   std::atomic<uint64_t> armed_numerics{0};  // that batch-invariant requests may name; 0 = none
+  // Registrations tell that they are here, and are never answered.
+  std::optional<v1::RegisterLayerProgress> stuck_at;
   v1::ImportTuningResponse imported_tuning;  // what ImportTuning answers
   int gemms_before_break = -1;  // the Submit stream ends after so many answers; -1 = never
 

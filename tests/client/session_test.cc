@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "client/model.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/status.h"
@@ -302,6 +303,25 @@ TEST_F(SessionTest, ReportsProgressOfARegistration) {
   EXPECT_EQ(stages, (std::vector<int>{v1::RegisterLayerProgress::STAGE_LOADING,
                                       v1::RegisterLayerProgress::STAGE_READY}));
   EXPECT_EQ(layer->info().name(), "m");
+}
+
+TEST_F(SessionTest, ADeadlineSaysHowFarTheDaemonWas) {
+  SessionOptions options = Options();
+  options.load_timeout = absl::Milliseconds(200);
+  Session session = Session::Open(options).value();
+  daemon_->stuck_at.emplace();
+  daemon_->stuck_at->set_stage(v1::RegisterLayerProgress::STAGE_QUANTIZING);
+  daemon_->stuck_at->set_bytes_done(512);
+  daemon_->stuck_at->set_bytes_total(4096);
+  const absl::Status late = session.RegisterCheckpoint("/c", "m").status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
+  EXPECT_EQ(late.message(), "gemmd did not answer RegisterLayer of 'm' (quantizing: 512 of 4096 bytes of the weights "
+                            "were done) in time");
+  v1::RegisterModelRequest model;
+  model.set_path("/c");
+  EXPECT_EQ(RegisterModel(session, model).status().message(),
+            "gemmd did not answer RegisterModel (0 of 7 modules were done; 'm': quantizing: 512 of 4096 bytes of the "
+            "weights were done) in time");
 }
 
 TEST_F(SessionTest, RefusesToWorkInAChildOfFork) {

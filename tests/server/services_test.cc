@@ -8,6 +8,7 @@
 #include "gemmd/v1/program.grpc.pb.h"
 #include "google/rpc/error_details.pb.h"
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "server/convert.h"
 #include "tests/server/fixture.h"
 
 namespace gemmd {
@@ -258,6 +259,51 @@ TEST_F(ServicesTest, AListOfLayersFitsInOneMessageAndSaysWhenItIsCut) {
   unlisted.set_layer_id(*ids.begin());
   EXPECT_TRUE(layers_->GetLayer(Context(token).get(), unlisted, &response).ok())
       << "a layer that the list leaves out is there all the same";
+}
+
+// 2^26 weights: seconds of a core, in eight pieces; the first message comes before them.
+TEST_F(ServicesTest, WhoCancelsWhileALayerIsQuantizedStopsItSoon) {
+  StartDaemon();
+  const std::string token = OpenBySocket();
+  constexpr int64_t kExtent = 8192;
+  const v1::RegionRef region = RegisterDaemonRegion(token, kExtent * kExtent * 2);
+  v1::RegisterLayerRequest request;
+  v1::TensorSource& source = *request.mutable_tensors();
+  source.set_n(kExtent);
+  source.set_k(kExtent);
+  *source.mutable_spec()->mutable_weight() = ToProto(kBFloat16);
+  *source.mutable_codes()->mutable_region() = region;
+  source.mutable_codes()->set_byte_size(kExtent * kExtent * 2);
+  QuantSpec spec{.weight = kFloat4E2M1, .scale = kFloat8E4M3, .scale_block_k = 16};
+  spec.secondary_scale = SecondaryScaleKind::kTensor;
+  *source.mutable_quantize()->mutable_spec() = ToProto(spec);
+  const auto read_until_quantizing = [](grpc::ClientReader<v1::RegisterLayerProgress>& stream) {
+    v1::RegisterLayerProgress progress;
+    while (stream.Read(&progress) && progress.stage() != v1::RegisterLayerProgress::STAGE_QUANTIZING) {
+    }
+    EXPECT_EQ(progress.stage(), v1::RegisterLayerProgress::STAGE_QUANTIZING);
+    EXPECT_EQ(progress.bytes_total(), uint64_t{kExtent} * kExtent * 2);
+    return absl::Now();
+  };
+  const auto context = Context(token);
+  const auto stream = layers_->RegisterLayer(context.get(), request);
+  const absl::Time cancelled = read_until_quantizing(*stream);
+  context->TryCancel();
+  EXPECT_EQ(stream->Finish().error_code(), StatusCode::CANCELLED);
+  v1::ListAllLayersResponse all;
+  do {
+    ASSERT_TRUE(admin_->ListAllLayers(Context("").get(), {}, &all).ok());
+  } while (all.layers_size() > 0 && absl::Now() < cancelled + absl::Seconds(20));
+  const absl::Duration to_stop = absl::Now() - cancelled;
+  EXPECT_EQ(all.layers_size(), 0) << "nobody waits for it: it is given up, and no layer";
+  const auto whole_context = Context(token);
+  const auto whole = layers_->RegisterLayer(whole_context.get(), request);
+  const absl::Time begun = read_until_quantizing(*whole);
+  v1::RegisterLayerProgress progress;
+  while (whole->Read(&progress)) {
+  }
+  ASSERT_TRUE(whole->Finish().ok());
+  EXPECT_LT(to_stop, (absl::Now() - begun) / 2) << "of the whole work";
 }
 
 TEST_F(ServicesTest, LayersBeyondTheSessionsLimitAreRefused) {

@@ -86,7 +86,7 @@ TEST(QuantizeLayerTest, GivesTheSameBytesWithManyThreadsAndTellsOfItsProgress) {
   };
   int64_t last = 0;
   work.progress = [&last](int64_t done, int64_t total) {
-    EXPECT_EQ(total, 700);
+    EXPECT_EQ(total, 2 * 700);
     EXPECT_GE(done, last);
     last = done;
     return true;
@@ -105,7 +105,7 @@ TEST(QuantizeLayerTest, GivesTheSameBytesWithManyThreadsAndTellsOfItsProgress) {
     ASSERT_TRUE(one.ok() && many.ok()) << one.status() << many.status();
     EXPECT_EQ(Digest(*one), Digest(*many));
     EXPECT_EQ(alone.error_square, together.error_square);
-    EXPECT_EQ(last, 700);
+    EXPECT_EQ(last, 2 * 700);
   }
 }
 
@@ -238,6 +238,30 @@ TEST(QuantizeLayerTest, NamesTheFirstWeightThatIsNotFiniteAndStopsWhenTold) {
   QuantizeWork work;
   work.progress = [](int64_t, int64_t) { return false; };
   EXPECT_TRUE(absl::IsCancelled(QuantizeLayer(Unquantized(kFloat16, {1, 4, 32}), Int4(), work).status()));
+}
+
+// Rows of a million columns: a piece is a row.
+TEST(QuantizeLayerTest, LooksForACancellationAfterEveryFewWeights) {
+  constexpr int64_t kColumns = int64_t{1} << 20;
+  std::atomic<int64_t> read{0};
+  int64_t last = 0;
+  int64_t most = 0;
+  int looks = 0;
+  QuantizeWork work;
+  work.progress = [&](int64_t, int64_t) {
+    most = std::max(most, read - last);
+    last = read;
+    return ++looks < 5;
+  };
+  const auto rows = [&read](int64_t, int64_t, absl::Span<float> out) {
+    std::fill(out.begin(), out.end(), 1.0f);
+    read += static_cast<int64_t>(out.size());
+  };
+  const auto cancelled = QuantizeRows(rows, {1, 40, kColumns}, Int4().spec, ScaleRule::kLargest, work);
+  EXPECT_TRUE(absl::IsCancelled(cancelled.status()));
+  EXPECT_EQ(looks, 5);
+  EXPECT_LE(most, int64_t{1} << 24);
+  EXPECT_LE(read, 4 * most) << "it stops where it is told to";
 }
 
 TEST(QuantizeLayerTest, TextTellsTargetsApart) {

@@ -36,11 +36,7 @@ absl::StatusOr<ExportJob> ReadJob(const Arguments& arguments) {
     return BadArgument(absl::StrCat("--as '", form, "' is neither standard nor float32"));
   }
   ExportJob job{words[0], words[1], words[2], form == "float32", arguments.Has("force"), std::nullopt};
-  GEMMD_ASSIGN_OR_RETURN(const std::optional<v1::QuantizeTo> quantize, QuantizeOf(arguments));
-  if (quantize.has_value()) {
-    job.quantize = TargetOf(*quantize);
-    GEMMD_RETURN_IF_ERROR(Annotate(CheckTarget(*job.quantize), "--quantize"));
-  }
+  GEMMD_ASSIGN_OR_RETURN(job.quantize, QuantizeTargetOf(arguments));
   return job;
 }
 

@@ -111,15 +111,16 @@ BrokenShard* ShardOf(const absl::Status& status, BrokenShards& broken) {
   return nullptr;
 }
 
-absl::StatusOr<ModuleReport> InspectModule(const Checkpoint& checkpoint,
-                                           const std::string& module) {
+absl::StatusOr<ModuleReport> InspectModule(const Checkpoint& checkpoint, const std::string& module,
+                                           const QuantizeOnRead* quantize) {
   ModuleReport report{.module = module};
   const ProgressFunction count = [&report](uint64_t, uint64_t total) {
     report.stored_bytes = total;
     return true;
   };
-  GEMMD_ASSIGN_OR_RETURN(CheckpointLayer layer, checkpoint.ReadLayer(module, count));
+  GEMMD_ASSIGN_OR_RETURN(CheckpointLayer layer, checkpoint.ReadLayer(module, count, {}, quantize));
   report.exporter = layer.format;
+  report.quantized = layer.quantized;
   report.layer_bytes = static_cast<uint64_t>(layer.tensor.total_bytes());
   report.not_finite_weights = CountNotFinite(layer.tensor);
   report.devices = DevicesFor(layer.tensor);
@@ -129,13 +130,14 @@ absl::StatusOr<ModuleReport> InspectModule(const Checkpoint& checkpoint,
   return report;
 }
 
-// Faults of a config are one problem each, however many modules they concern.
+// Faults of a config are one problem each, however many modules they concern; so is that the model is quantized.
 class ConfigFaults {
  public:
   // Whether `status` is about a config, and told of another module already.
   bool Repeats(const CheckpointFiles& files, const absl::Status& status, size_t problem) {
     const absl::string_view message = status.message();
-    if (!absl::StartsWith(message, absl::StrCat(files.config_file(), ": module "))) return false;
+    const bool of_config = absl::StartsWith(message, absl::StrCat(files.config_file(), ": module "));
+    if (!of_config && ReasonOf(status) != "ALREADY_QUANTIZED") return false;
     const auto [fault, is_new] = faults_.emplace(WithoutModule(message), Fault{problem, 0});
     if (!is_new) ++fault->second.more_modules;
     return !is_new;
@@ -168,7 +170,7 @@ bool IsTold(const Problem& problem, const std::vector<Problem>& told) {
 }
 
 void InspectModules(const Checkpoint& checkpoint, const InspectProgress& progress,
-                    BrokenShards& broken, CheckpointReport& report) {
+                    const QuantizeOnRead* quantize, BrokenShards& broken, CheckpointReport& report) {
   const absl::StatusOr<std::vector<std::string>> modules = ListCandidates(checkpoint);
   if (!modules.ok()) {
     report.problems.push_back(ProblemOf(modules.status(), ""));
@@ -178,7 +180,7 @@ void InspectModules(const Checkpoint& checkpoint, const InspectProgress& progres
   ConfigFaults faults;
   for (const std::string& module : *modules) {
     if (progress) progress(report.modules.size(), modules->size(), module);
-    absl::StatusOr<ModuleReport> read = InspectModule(checkpoint, module);
+    absl::StatusOr<ModuleReport> read = InspectModule(checkpoint, module, quantize);
     if (read.ok()) {
       report.modules.push_back(*std::move(read));
     } else if (BrokenShard* const shard = ShardOf(read.status(), broken)) {
@@ -241,10 +243,27 @@ void TellModulesOf(const BrokenShards& broken, CheckpointReport& report) {
   }
 }
 
+// Groups need not divide K, but whoever thought that they do should know.
+void NoteShortGroups(int64_t group, CheckpointReport& report) {
+  std::map<int64_t, std::pair<std::string, uint64_t>> modules;  // by K: the first, and how many
+  for (const ModuleReport& module : report.modules) {
+    const int64_t k = module.facts.shape.k;
+    if (group == 0 || k % group == 0) continue;
+    auto& [first, count] = modules[k];
+    if (count++ == 0) first = module.module;
+  }
+  for (const auto& [k, module] : modules) {
+    const auto& [first, count] = module;
+    report.notes.push_back(absl::StrCat("K = ", k, " is no multiple of ", group,
+                                        ": the last scale of each row is for ", k % group, " columns (", first,
+                                        count > 1 ? absl::StrCat(" and ", count - 1, " more") : "", ")"));
+  }
+}
+
 }  // namespace
 
-absl::StatusOr<CheckpointReport> InspectCheckpoint(const std::string& directory,
-                                                   const InspectProgress& progress) {
+absl::StatusOr<CheckpointReport> InspectCheckpoint(const std::string& directory, const InspectProgress& progress,
+                                                   const std::optional<QuantizeTarget>& quantize) {
   CheckpointReport report{.directory = directory};
   const auto checkpoint = Checkpoint::Open(directory, AnyRoot());
   if (ReasonOf(checkpoint.status()) == "CHECKPOINT_NOT_FOUND") return checkpoint.status();
@@ -254,9 +273,12 @@ absl::StatusOr<CheckpointReport> InspectCheckpoint(const std::string& directory,
   }
   report.exporter = ExporterOf((*checkpoint)->files().quantization_config());
   BrokenShards broken = InspectFiles((*checkpoint)->files(), report);
-  InspectModules(**checkpoint, progress, broken, report);
+  std::optional<QuantizeOnRead> on_read;
+  if (quantize.has_value()) on_read = QuantizeOnRead{*quantize, nullptr, nullptr};
+  InspectModules(**checkpoint, progress, on_read.has_value() ? &*on_read : nullptr, broken, report);
   InspectModel(**checkpoint, broken, report);
   TellModulesOf(broken, report);
+  if (quantize.has_value()) NoteShortGroups(quantize->spec.scale_block_k, report);
   return report;
 }
 

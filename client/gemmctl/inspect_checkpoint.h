@@ -9,11 +9,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/gemmctl/inspect_devices.h"
+#include "core/quant/quantize_layer.h"
 #include "core/quant/standard_tensor.h"
 
 namespace gemmd::gemmctl {
@@ -34,6 +36,7 @@ struct ModuleReport {
   uint64_t stored_bytes = 0;  // in the files
   uint64_t layer_bytes = 0;   // as a StandardTensor
   int64_t not_finite_weights = 0;  // NaN or infinite
+  std::optional<QuantizedHere> quantized;  // for the report: what follows from the facts is of the result
   std::vector<DeviceSupport> devices;
 };
 
@@ -45,15 +48,16 @@ struct CheckpointReport {
   uint64_t tensor_bytes = 0;
   uint64_t quantized_modules = 0;     // good and bad
   std::vector<ModuleReport> modules;  // good ones, by name
-  std::vector<std::string> notes;     // parts that stay single when modules are fused, and why
+  std::vector<std::string> notes;     // parts that stay single when modules are fused, and why; groups that are cut
   std::vector<Problem> problems;
 };
 
 // Called before each module with (modules done, modules in all, name).
 using InspectProgress = std::function<void(uint64_t, uint64_t, const std::string&)>;
 
-absl::StatusOr<CheckpointReport> InspectCheckpoint(const std::string& directory,
-                                                   const InspectProgress& progress);
+// With a target, a good one (CheckTarget), as if every module were quantized to it; those that cannot be are problems.
+absl::StatusOr<CheckpointReport> InspectCheckpoint(const std::string& directory, const InspectProgress& progress,
+                                                   const std::optional<QuantizeTarget>& quantize = std::nullopt);
 
 }  // namespace gemmd::gemmctl
 

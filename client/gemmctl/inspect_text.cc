@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "client/gemmctl/export_spec.h"
@@ -74,11 +75,16 @@ std::string ShapeText(const ModuleReport& module) {
   return absl::StrCat(experts, " x ", n, " x ", k);
 }
 
+double ErrorOf(const ModuleReport& module) {
+  return module.quantized.has_value() ? module.quantized->error.relative() : 0;
+}
+
 struct ModuleGroup {
   std::string first;  // name of one of them
   uint64_t modules = 0;
   uint64_t stored_bytes = 0;
   uint64_t layer_bytes = 0;
+  double error = 0;  // the largest
 };
 
 std::string ModulesText(const CheckpointReport& report, bool every_module) {
@@ -91,11 +97,22 @@ std::string ModulesText(const CheckpointReport& report, bool every_module) {
     ++group.modules;
     group.stored_bytes += module.stored_bytes;
     group.layer_bytes += module.layer_bytes;
+    group.error = std::max(group.error, ErrorOf(module));
   }
-  Table table({"MODULE", "COUNT", "E x N x K", "IN FILES", "AS LAYERS", "ASKS FOR", "SCHEME"});
+  const bool quantized = report.modules[0].quantized.has_value();
+  std::vector<std::string> header = {"MODULE", "COUNT", "E x N x K", "IN FILES", "AS LAYERS", "ASKS FOR", "SCHEME"};
+  if (quantized) header.emplace_back("ERROR");
+  Table table(header);
   for (const auto& [text, group] : groups) {
-    table.Add({group.modules == 1 ? group.first : text[0], absl::StrCat(group.modules), text[1],
-               BytesText(group.stored_bytes), BytesText(group.layer_bytes), text[3], text[2]});
+    std::vector<std::string> cells = {group.modules == 1 ? group.first : text[0],
+                                      absl::StrCat(group.modules),
+                                      text[1],
+                                      BytesText(group.stored_bytes),
+                                      BytesText(group.layer_bytes),
+                                      text[3],
+                                      text[2]};
+    if (quantized) cells.push_back(absl::StrFormat("%.2e", group.error));
+    table.Add(cells);
   }
   return table.Text();
 }
@@ -161,6 +178,20 @@ std::string NotFiniteText(const CheckpointReport& report) {
                       " NaN or infinite, the first in ", first);
 }
 
+// Empty where nothing was quantized for the report.
+std::string QuantizedText(const CheckpointReport& report) {
+  QuantizationError all;
+  const ModuleReport* worst = nullptr;
+  for (const ModuleReport& module : report.modules) {
+    if (!module.quantized.has_value()) continue;
+    all.Add(module.quantized->error);
+    if (worst == nullptr || ErrorOf(module) > ErrorOf(*worst)) worst = &module;
+  }
+  if (worst == nullptr) return "";
+  return absl::StrFormat("for this report only; relative error of the weights %.2e, at most %.2e (%s)", all.relative(),
+                         ErrorOf(*worst), worst->module);
+}
+
 std::string SummaryText(const CheckpointReport& report) {
   uint64_t stored = 0;
   uint64_t as_layers = 0;
@@ -175,6 +206,8 @@ std::string SummaryText(const CheckpointReport& report) {
   table.Add({"bytes", absl::StrCat(BytesText(report.tensor_bytes), " in ", report.tensors,
                                    " tensors of ", report.files, " files; the layers ",
                                    BytesText(stored), ", once loaded ", BytesText(as_layers))});
+  const std::string quantized = QuantizedText(report);
+  if (!quantized.empty()) table.Add({"quantized", quantized});
   const std::string not_finite = NotFiniteText(report);
   if (!not_finite.empty()) table.Add({"not finite", not_finite});
   for (const std::string& note : report.notes) table.Add({"note", note});
@@ -216,6 +249,8 @@ nlohmann::ordered_json ModuleJson(const ModuleReport& module, size_t device_set)
                                  {"stored_bytes", module.stored_bytes},
                                  {"layer_bytes", module.layer_bytes},
                                  {"not_finite_weights", module.not_finite_weights},
+                                 {"quantized", module.quantized.has_value()},
+                                 {"quantization_error", ErrorOf(module)},
                                  {"device_set", device_set}};
   json.update(LayerJson(module.facts));
   return json;

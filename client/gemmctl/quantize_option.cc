@@ -97,4 +97,12 @@ QuantizeTarget TargetOf(const v1::QuantizeTo& from) {
   return to;
 }
 
+absl::StatusOr<std::optional<QuantizeTarget>> QuantizeTargetOf(const Arguments& arguments) {
+  GEMMD_ASSIGN_OR_RETURN(const std::optional<v1::QuantizeTo> quantize, QuantizeOf(arguments));
+  if (!quantize.has_value()) return std::nullopt;
+  const QuantizeTarget target = TargetOf(*quantize);
+  GEMMD_RETURN_IF_ERROR(Annotate(CheckTarget(target), "--quantize"));
+  return target;
+}
+
 }  // namespace gemmd::gemmctl

@@ -26,6 +26,10 @@ absl::StatusOr<std::optional<v1::QuantizeTo>> QuantizeOf(const Arguments& argume
 // The same for core, of what QuantizeOf gave.
 QuantizeTarget TargetOf(const v1::QuantizeTo& from);
 
+// Both, for commands without a daemon. What the daemon says of a target that cannot be made, too: InvalidArgument
+// BAD_SPEC, Unimplemented UNSUPPORTED_SPEC.
+absl::StatusOr<std::optional<QuantizeTarget>> QuantizeTargetOf(const Arguments& arguments);
+
 }  // namespace gemmd::gemmctl
 
 #endif  // GEMMD_CLIENT_GEMMCTL_QUANTIZE_OPTION_H_

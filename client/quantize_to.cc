@@ -297,7 +297,7 @@ const std::vector<std::pair<std::string, std::string>>& QuantizePresets() {
       {"fp8", "e4m3,channel,scale=f32,x=e4m3"},
       {"fp8-block", "e4m3,block=128x128,scale=f32,x=e4m3,x_group=128"},
       {"mxfp4", "e2m1,group=32,scale=e8m0,rule=ocp"},
-      {"mxfp8", "e4m3,group=32,scale=e8m0,rule=ocp,x=e4m3,x_group=32,x_scale=e8m0"},
+      {"mxfp8", "e4m3,group=32,scale=e8m0,rule=ocp"},
       {"nvfp4", "e2m1,group=16,scale=e4m3,secondary=tensor"}};
   return *presets;
 }

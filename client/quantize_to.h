@@ -11,7 +11,9 @@
 //           x=TYPE       quantize x: int8, e4m3, ...; default none, which takes a preset's x_group and x_scale away too
 //           x_group=K    with x: one scale per K columns; default one per row
 //           x_scale=TYPE with x_group: f32 (default), e8m0
-// Presets w4a16, w8a16, w8a8, fp8, fp8-block, mxfp4, mxfp8, nvfp4: QuantizePresets() says what each stands for.
+// Presets w4a16, w8a16, w8a8, fp8, fp8-block, mxfp4, mxfp8, nvfp4: QuantizePresets() says what each stands for. They ask
+// for activations that devices make of 16-bit ones (w8a8, fp8, fp8-block), or for none: mxfp4, mxfp8 and nvfp4 are
+// formats of weights, and x in their blocks has to be asked for.
 // Errors  InvalidArgument BAD_ARGUMENT naming the word, and what is possible; naming both of two words
 //         after WEIGHT or the preset that contradict each other, such as group=32 and channel; also scale=none and
 //         the place of a preset's scales.

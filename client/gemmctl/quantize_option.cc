@@ -65,6 +65,9 @@ std::string QuantizeHelp() {
     absl::StrAppend(&text, "    ", name, std::string(name.size() < 10 ? 10 - name.size() : 1, ' '), meaning, "\n");
   }
   return text +
+         "  mxfp4, mxfp8 and nvfp4 are formats of weights, x stays as it is. x in blocks of its own (mxfp8,x=e4m3,\n"
+         "  x_group=32,x_scale=e8m0) is what no device makes of x of 16 bits today: it is used as it is, and replies\n"
+         "  say so ('gemmctl inspect DIR --quantize SPEC' does before).\n"
          "  Weights are rounded to nearest, ties to even, each stored module by itself, before it is joined\n"
          "  with others and cut. A module that is quantized already is an error.";
 }

@@ -65,10 +65,11 @@ TEST(QuantizeToTest, PresetsAreTextsThatLaterWordsReplace) {
   EXPECT_EQ(Parsed("mxfp8,x=none").SerializeAsString(),
             Parsed("e4m3,group=32,scale=e8m0,rule=ocp").SerializeAsString());
   EXPECT_EQ(Parsed("w4a16,scale=bf16").spec().scale_block_k(), 128u);
-  const v1::QuantizeTo mxfp8 = Parsed("mxfp8");
+  const v1::QuantizeTo mxfp8 = Parsed("mxfp8,x=e4m3,x_group=32,x_scale=e8m0");
   EXPECT_EQ(mxfp8.encoding().group_scale().kind(), v1::NUMBER_KIND_EXPONENT);
   EXPECT_EQ(mxfp8.encoding().group(), 32u);
   EXPECT_EQ(mxfp8.rule(), v1::SCALE_RULE_OCP);
+  EXPECT_FALSE(Parsed("mxfp8").has_encoding());
 }
 
 TEST(QuantizeToTest, WordsThatContradictEachOtherAreNamed) {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/gemmctl/inspect_checkpoint.h"
 #include "client/gemmctl/inspect_text.h"
+#include "client/quantize_to.h"
 #include "core/checkpoint/checkpoint.h"
 #include "tests/client/gemmctl/tool.h"
 #include "tests/core/checkpoint/test_checkpoint.h"
@@ -194,6 +195,17 @@ TEST_F(InspectQuantizedTest, SaysWhatDevicesMakeOfTheActivations) {
   EXPECT_EQ(why("w4a16"), "");
   EXPECT_EQ(why("w8a8"), "x of 16 and 32 bits becomes int8");
   EXPECT_THAT(why("mxfp4,x=e4m3,x_group=32,x_scale=e8m0"), HasSubstr("used as it is: "));
+}
+
+// Nobody gets by a preset's name what no device does.
+TEST_F(InspectQuantizedTest, PresetsAskForActivationsThatDevicesMakeOrForNone) {
+  for (const auto& [name, meaning] : client::QuantizePresets()) {
+    const json report = json::parse(Run(name, {"-o", "json"}).out);
+    const std::string why = DeviceOf(report, "cpu")["why"];
+    EXPECT_THAT(why, testing::AnyOf("", testing::StartsWith("x of 16 and 32 bits becomes "))) << name;
+    EXPECT_EQ(DeviceOf(report, "sm_90a")["runs"], true) << name;
+    EXPECT_EQ(why.empty(), report["modules"][0]["activations"] == "as given") << name;
+  }
 }
 
 TEST_F(InspectQuantizedTest, NamesWhatCannotBeQuantized) {

@@ -78,6 +78,13 @@ void CodeEncoder::Encode(absl::Span<const float> values, float factor, float zer
     return;
   }
   const int32_t middle = middle_;
+  if (asymmetric_ && zero_point > high) {  // a sum in float32 would lose the codes
+    for (const float value : values) {
+      const double sum = double{value} / factor + zero_point;
+      *codes++ = static_cast<uint8_t>(Round(static_cast<float>(std::clamp<double>(sum, low, high))));
+    }
+    return;
+  }
   if (asymmetric_) {
     for (const float value : values) {
       *codes++ = static_cast<uint8_t>(Round(std::clamp(value / factor + zero_point, low, high)));

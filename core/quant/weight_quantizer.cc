@@ -20,6 +20,9 @@ constexpr int64_t kCellsAtATime = int64_t{1} << 14;
 constexpr int64_t kPiecesAtATime = 64;  // between two looks at `progress`, of that many weights; fewer of longer rows
 constexpr int64_t kPasses = 2;  // over the weights: ranges, then codes
 constexpr double kLargestFloat = std::numeric_limits<float>::max();
+constexpr double kEnlarged = 0x1p64;
+constexpr double kSmallestFloat = std::numeric_limits<float>::denorm_min();
+constexpr double kSmallestNormal = std::numeric_limits<float>::min();
 constexpr float kNearTheEnd = 0x1p125f;  // of float32: a code may stand for more
 
 template <typename T>
@@ -58,6 +61,11 @@ ValueRange QuickRangeOf(absl::Span<const float> values) {
 }
 
 bool IsFinite(const ValueRange& range) { return std::isfinite(range.low) && std::isfinite(range.high); }
+
+// Of weights whose scale has few bits left in float32, or none.
+ValueRange Enlarged(const ValueRange& range) {
+  return {static_cast<float>(range.low * kEnlarged), static_cast<float>(range.high * kEnlarged)};
+}
 
 int64_t BlockOf(int64_t block, int64_t extent) { return block == 0 ? extent : std::min(block, extent); }
 
@@ -197,8 +205,8 @@ double WeightQuantizer::Ideal(const ValueRange& range) const {
   if (wide_) return 1;
   if (powers_ && !asymmetric_) return PowerScale(range, spec_.weight, rule_);
   // One bit with a zero point: the span may be more than float32 has.
-  const double ideal =
-      std::min<double>(IdealScale(range, spec_.weight, rule_, asymmetric_), kLargestFloat);
+  double ideal = std::min<double>(IdealScale(range, spec_.weight, rule_, asymmetric_), kLargestFloat);
+  if (ideal < kSmallestNormal) ideal = IdealScale(Enlarged(range), spec_.weight, rule_, asymmetric_) / kEnlarged;
   return powers_ && ideal > 0 ? RoundUpToPower(ideal) : ideal;
 }
 
@@ -217,8 +225,8 @@ float WeightQuantizer::SecondaryOf(int64_t first, int64_t last) const {
   const double top = spec_.scale.kind == NumberKind::kFloat && spec_.scale.bits == 8
                          ? LargestValue(spec_.scale)
                          : 1;
-  const auto secondary = static_cast<float>(std::min(largest / top, kLargestFloat));
-  return secondary > 0 ? secondary : 1;
+  if (largest == 0) return 1;
+  return static_cast<float>(std::clamp(largest / top, kSmallestFloat, kLargestFloat));
 }
 
 void WeightQuantizer::SetSecondary(int64_t expert) {
@@ -242,6 +250,7 @@ void WeightQuantizer::SetScale(int64_t expert, int64_t cell) {
   uint32_t code = EncodeScale(spec_.scale, ideal > 0 ? ideal : 1.0);
   const auto factor = [&] { return static_cast<float>(DecodeNumber(spec_.scale, code) * secondary); };
   while (!std::isfinite(factor())) --code;  // both were rounded up near the end of float32
+  if (factor() == 0) code = EncodeScale(spec_.scale, kSmallestFloat / secondary);
   const int64_t index = expert * static_cast<int64_t>(ranges_.size()) + cell;
   StoreScale(spec_.scale, code, index, out_.scales);
   factors_[cell] = factor();

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "gemmd/v1/layer.grpc.pb.h"
 #include "server/convert.h"
 #include "server/convert_errors.h"
@@ -72,13 +73,22 @@ class LayerService final : public v1::LayerService::CallbackService {
   }
 
  private:
+  // By which rule it was quantized here: "largest"; "no" where the source's weights are as they were.
+  static std::string RuleName(const LayerInfo& layer) {
+    if (!layer.quantized.has_value()) return "no";
+    constexpr absl::string_view kPrefix = "SCALE_RULE_";
+    return absl::AsciiStrToLower(v1::ScaleRule_Name(ToProto(layer).quantized()).substr(kPrefix.size()));
+  }
+
   static void LogRegistration(uint64_t session_id, const absl::StatusOr<LayerInfo>& layer) {
     if (!layer.ok()) return;  // the failed call is logged with its method
     LogInfo("layer registered", {{"session", session_id},
                                  {"layer", layer->layer_id},
                                  {"name", layer->name},
                                  {"device", layer->device},
-                                 {"format", layer->source_format},
+                                 {"format", layer->source_format},  // of the source
+                                 {"quantized", RuleName(*layer)},
+                                 {"weight_bits", int{layer->spec.weight.bits}},
                                  {"bytes", layer->bytes},
                                  {"references", layer->references},
                                  {"not_finite_weights", layer->not_finite_weights},

@@ -194,6 +194,12 @@ absl::StatusOr<BoundedFile> OpenBundle(const std::string& path) {
                absl::StrCat(path, ": is no bundle of kernels that 'gemmctl cache export' wrote"));
 }
 
+// What the daemon says of the bytes; it does not know the file.
+bool IsAboutBundle(const absl::Status& status) {
+  const std::string reason = ReasonOf(status);
+  return reason == "BUNDLE_DAMAGED" || reason == "OUT_OF_RANGE";
+}
+
 absl::StatusOr<int> Import(const Context& context, const Arguments& arguments,
                            const client::Admin& admin) {
   GEMMD_ASSIGN_OR_RETURN(const std::string path, Operand(arguments, "the file to read"));
@@ -210,6 +216,7 @@ absl::StatusOr<int> Import(const Context& context, const Arguments& arguments,
     return true;
   });
   GEMMD_RETURN_IF_ERROR(read);
+  if (IsAboutBundle(answer.status())) return Annotate(answer.status(), path);
   GEMMD_RETURN_IF_ERROR(answer.status());
   const v1::ImportCacheResponse& response = *answer;
   WarnOfOverflow(context, "imported", response.overflow());

@@ -56,6 +56,26 @@ class Examination {
   int exit_code_ = kDone;
 };
 
+// Why nothing can be seen at the path of the socket.
+void FailForPath(const client::Address& address, int error, Examination& exam) {
+  const std::string detail = absl::StrCat(address.Text(), ": ", std::strerror(error));
+  if (error == EACCES) {
+    exam.Fail("socket", detail, "this user may not look into the socket's folder: add the user to the folder's group",
+              kNotAllowed);
+  } else {
+    exam.Fail("socket", detail, "start the daemon, or name its socket with --socket or $GEMMD_SOCKET", kNotRunning);
+  }
+}
+
+// What to do about a daemon that does not answer at an address where something may be.
+std::string HintForSilence(const client::Address& address, const absl::Status& status) {
+  if (absl::IsDeadlineExceeded(status)) return "something listens and does not answer: see the daemon's log";
+  if (address.path.empty()) {
+    return "daemons listen at Unix sockets: name one with --socket, or see whether what forwards this address runs";
+  }
+  return "no process listens at this socket, it is left over: start the daemon, which takes it over";
+}
+
 // Whether something may be at the address at all.
 bool CheckSocketFile(const client::Address& address, Examination& exam) {
   if (address.path.empty()) {
@@ -64,13 +84,12 @@ bool CheckSocketFile(const client::Address& address, Examination& exam) {
   }
   struct stat info {};
   if (stat(address.path.c_str(), &info) != 0) {
-    exam.Fail("socket", absl::StrCat(address.Text(), ": ", std::strerror(errno)),
-              "start the daemon, or name its socket with --socket or $GEMMD_SOCKET",
-              errno == EACCES ? kNotAllowed : kNotRunning);
+    FailForPath(address, errno, exam);
     return false;
   }
   if (!S_ISSOCK(info.st_mode)) {
-    exam.Fail("socket", address.Text() + ": is no socket", "mount the folder, not the socket file",
+    exam.Fail("socket", address.Text() + ": is no socket",
+              "name the daemon's socket with --socket or $GEMMD_SOCKET; in a container mount its folder, not the file",
               kNotRunning);
     return false;
   }
@@ -201,9 +220,12 @@ void CheckCache(const v1::GetStatusResponse& status, Examination& exam) {
   std::error_code error;
   if (std::filesystem::is_directory(directory, error)) {
     exam.Ok("cache", directory);
+  } else if (error == std::errc::permission_denied) {
+    exam.Ok("cache", directory + "; this user may not look into it");
   } else {
     exam.Warn("cache", directory + ": not visible from here",
-              "normal when the daemon runs in a container; else create it for the daemon's user");
+              "normal when the daemon runs in a container; else it was removed, and a restart of the daemon makes it "
+              "anew");
   }
 }
 
@@ -269,8 +291,7 @@ void Examine(const Context& context, const client::Admin& admin, Examination& ex
   if (!CheckSocketFile(admin.address(), exam)) return;
   const auto hello = admin.Greet();
   if (!hello.ok()) {
-    exam.FailFor("daemon", hello.status(),
-                 "the socket is left over, or the daemon hangs: see its log");
+    exam.FailFor("daemon", hello.status(), HintForSilence(admin.address(), hello.status()));
     return;
   }
   exam.Ok("daemon", absl::StrCat("pid ", hello->pid(), " answers"));

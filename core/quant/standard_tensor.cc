@@ -18,10 +18,32 @@ absl::Status ShapeMismatch(absl::string_view message) {
   return Error(absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH", message);
 }
 
+const char* SpecialText(SpecialValues special) {
+  switch (special) {
+    case SpecialValues::kNone:
+      return "finite numbers only";
+    case SpecialValues::kNanOnly:
+      return "NaN";
+    case SpecialValues::kIeee:
+      return "infinities and NaN";
+  }
+  return "unknown special values";
+}
+
+// "(float of 8 bits, 5 of exponent, 2 of mantissa, with infinities and NaN)".
 std::string Describe(const NumberFormat& format) {
-  return absl::StrCat("{kind ", static_cast<int>(format.kind), ", bits ", format.bits,
-                      ", exponent ", format.exponent_bits, ", mantissa ", format.mantissa_bits,
-                      ", special ", static_cast<int>(format.special), "}");
+  switch (format.kind) {
+    case NumberKind::kNone:
+      return "(none)";
+    case NumberKind::kInteger:
+      return absl::StrCat("(integer of ", format.bits, " bits)");
+    case NumberKind::kExponent:
+      return absl::StrCat("(power of two of ", format.bits, " bits, with ", SpecialText(format.special), ")");
+    case NumberKind::kFloat:
+      break;
+  }
+  return absl::StrCat("(float of ", format.bits, " bits, ", format.exponent_bits, " of exponent, ",
+                      format.mantissa_bits, " of mantissa, with ", SpecialText(format.special), ")");
 }
 
 bool IsWideFloat(const NumberFormat& format) {

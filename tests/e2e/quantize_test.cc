@@ -1,6 +1,7 @@
 // Unquantized weights registered with a target: a real daemon holds the bytes that core/quant gives, once for
 // everybody who asks for them.
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/layer_slice.h"
 #include "client/model.h"
@@ -74,6 +76,14 @@ class QuantizeTest : public DaemonTest {
     WriteTensors(folder + "/model.safetensors", tensors);
     WriteFile(folder + "/config.json", "{}");
     return folder;
+  }
+
+  // Lines are written a little after what they tell.
+  bool IsLogged(const std::string& text) const {
+    return Within(absl::Seconds(10), [&] {
+      std::ifstream file(log());
+      return absl::StrContains(std::string(std::istreambuf_iterator<char>(file), {}), text);
+    });
   }
 
   static v1::CheckpointSource SourceOf(const std::string& folder, const std::string& module,
@@ -228,6 +238,7 @@ TEST_F(QuantizeTest, TwoSessionsShareWhatTheyQuantizeEach) {
   EXPECT_EQ(Status().layers(), 1u);
   EXPECT_EQ(first->info().source_format(), "unquantized");
   EXPECT_EQ(first->info().spec().bias().bits(), 16u);
+  EXPECT_TRUE(IsLogged("format=unquantized quantized=largest weight_bits=4"));
 }
 
 // The weights as a quantized checkpoint would have them, from memory, and the same made by the daemon: one layer.
@@ -285,6 +296,9 @@ TEST_F(QuantizeTest, TargetsOfOneModuleAreLayersOfTheirOwn) {
     ASSERT_TRUE(layer.ok()) << target << ": " << layer.status();
     EXPECT_TRUE(digests.insert(layer->info().digest()).second) << target;
     EXPECT_EQ(layer->info().quantized() != v1::SCALE_RULE_UNSPECIFIED, *target != '\0');
+    if (*target == '\0') {
+      EXPECT_TRUE(IsLogged("format=unquantized quantized=no weight_bits=16"));
+    }
     if (*target != '\0') {
       EXPECT_EQ(layer->info().digest(), DigestOf(folder, kMlp + "down_proj", target)) << target;
       EXPECT_GT(layer->info().quantization_error(), 0);

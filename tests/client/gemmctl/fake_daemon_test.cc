@@ -72,6 +72,22 @@ TEST_F(GemmctlDaemonTest, SendsNothingOfAFileThatIsNoBundle) {
   EXPECT_EQ(daemon_->calls("ImportCache"), 0);
 }
 
+TEST_F(GemmctlDaemonTest, NamesTheFileOfABundleThatTheDaemonRefuses) {
+  const std::string path = Write(jit::EncodeBundle({"entry"}));
+  client::Fault damaged{.times = 1};
+  damaged.code = grpc::StatusCode::DATA_LOSS;
+  damaged.reason = "BUNDLE_DAMAGED";
+  daemon_->Inject("ImportCache", damaged);
+  const ToolRun run = Gemmctl({"cache", "import", path});
+  EXPECT_EQ(run.code, kFailed);
+  EXPECT_THAT(run.err, HasSubstr(path + ": "));
+  client::Fault refused{.times = 1};
+  refused.code = grpc::StatusCode::PERMISSION_DENIED;
+  refused.reason = "NOT_ADMIN";
+  daemon_->Inject("ImportCache", refused);
+  EXPECT_THAT(Gemmctl({"cache", "import", path}).err, testing::Not(HasSubstr(path))) << "not the file's fault";
+}
+
 TEST_F(GemmctlDaemonTest, APrewarmOnAFullDiskSaysWhatBecameOfEveryKernelAndFails) {
   const std::string manifest = directory_ + "/manifest";
   const ToolRun run = Gemmctl({"prewarm", "--running", "--save", manifest});

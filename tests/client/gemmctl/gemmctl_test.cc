@@ -436,6 +436,41 @@ TEST(GemmctlTest, ASocketThatIsNotAllowedIsNoMissingDaemon) {
   std::filesystem::remove_all(folder);
 }
 
+// Each state of the address has a hint of its own, which says what to do about it.
+TEST(GemmctlTest, DoctorSaysWhatToDoWhereNoDaemonAnswers) {
+  char pattern[] = "/tmp/gmdXXXXXX";
+  const std::string folder = mkdtemp(pattern);
+  const auto doctor = [](const std::string& address) { return Tool({"--socket", address, "doctor"}); };
+  EXPECT_THAT(doctor(folder + "/none").out, HasSubstr("hint: start the daemon, or name its socket"));
+  const std::string plain = folder + "/plain";
+  std::fclose(std::fopen(plain.c_str(), "w"));
+  EXPECT_THAT(doctor(plain).out, HasSubstr("hint: name the daemon's socket with --socket"));
+  const std::string left_over = folder + "/left";
+  const int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  left_over.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  ASSERT_EQ(bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  close(listener);
+  EXPECT_THAT(doctor(left_over).out, HasSubstr("hint: no process listens at this socket, it is left over"));
+  const ToolRun port = doctor("127.0.0.1:1");
+  EXPECT_EQ(port.code, kNotRunning);
+  EXPECT_THAT(port.out, HasSubstr("hint: daemons listen at Unix sockets"));
+  ASSERT_EQ(chmod(folder.c_str(), 0), 0);
+  const bool is_root = geteuid() == 0;
+  if (is_root) {
+    ASSERT_EQ(seteuid(65534), 0);
+  }
+  const ToolRun hidden = doctor(left_over);
+  if (is_root) {
+    ASSERT_EQ(seteuid(0), 0);
+  }
+  EXPECT_EQ(hidden.code, kNotAllowed);
+  EXPECT_THAT(hidden.out, HasSubstr("hint: this user may not look into the socket's folder"));
+  ASSERT_EQ(chmod(folder.c_str(), 0700), 0);
+  std::filesystem::remove_all(folder);
+}
+
 TEST(GemmctlTest, NamesTheEnvironmentWhereTheAddressComesFromIt) {
   setenv("GEMMD_SOCKET", "/tmp/no-gemmd-here.sock", 1);
   for (const std::vector<std::string>& words :

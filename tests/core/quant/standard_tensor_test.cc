@@ -42,14 +42,15 @@ void Set(Buffer& buffer, int64_t byte, int value) { buffer[byte] = static_cast<s
 
 const Damage kDamages[] = {
     {"NoWeight", [](auto& t) { t.spec.weight = kNoFormat; }, "BAD_SPEC", "weight"},
-    {"NineBits", [](auto& t) { t.spec.weight = IntegerFormat(9); }, "BAD_SPEC", "bits 9"},
+    {"NineBits", [](auto& t) { t.spec.weight = IntegerFormat(9); }, "BAD_SPEC", "weight (integer of 9 bits)"},
     {"ExponentWeight", [](auto& t) { t.spec.weight = kFloat8E8M0; }, "BAD_SPEC", "weight"},
     {"WidthsDisagree",
      [](auto& t) {
        t.spec.weight = {NumberKind::kFloat, 8, 4, 2};
      },
      "BAD_SPEC", "weight"},
-    {"ScaleFormat", [](auto& t) { t.spec.scale = FloatFormat(3, 4); }, "BAD_SPEC", "scale"},
+    {"ScaleFormat", [](auto& t) { t.spec.scale = FloatFormat(3, 4); }, "BAD_SPEC",
+     "scale (float of 8 bits, 3 of exponent, 4 of mantissa, with finite numbers only)"},
     {"NegativeBlock", [](auto& t) { t.spec.scale_block_k = -1; }, "BAD_SPEC", "scale_block"},
     {"ZeroPointOfFloats", [](auto& t) { t.spec.weight = FloatFormat(1, 1); }, "BAD_SPEC",
      "zero_point"},

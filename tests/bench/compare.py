@@ -24,6 +24,7 @@ import re
 import sys
 
 import plot
+from read_floor import read_floor_us
 
 HERE = pathlib.Path(__file__).resolve().parent
 RANGES = ((1, 32), (64, 128), (256, 512), (1024, math.inf))
@@ -34,6 +35,8 @@ GOALS = {
     "W8A8": (0.90, 0.95, 1.00, 1.00),
 }
 SUITE_GOAL = 0.80  # geometric mean over every point
+FLOOR_M = 16  # up to so many rows reading is what a layer should take
+FLOOR_GOAL = 1.25
 
 
 class Unusable(Exception):
@@ -103,6 +106,7 @@ def points(results, peers):
             "best_us": best[0] if best else None, "rival": best[1] if best else None,
             "ratio": ours / best[0] if best else None,
             "gb_per_s": row["gb_per_s"], "tflops": row["tflops"],
+            "floor_us": read_floor_us(row["weight_bytes"] + row["activation_bytes"]),
             "wrong": check is not None and not check["passed"],
             "kernel": row.get("kernel", ""), "reason": row.get("reason", ""),
         })
@@ -178,6 +182,20 @@ def mean_table(found):
             f"(goal {SUITE_GOAL:.2f}); {sum(p['ratio'] <= 1 for p in rated)} of them at most 1.00.")
 
 
+def floor_table(found):
+    """Our time over that of reading the layer's bytes, by size of the layer, where M is small."""
+    small = [p for p in found if p["M"] <= FLOOR_M]
+    rows = []
+    for n, k in sorted({(p["N"], p["K"]) for p in small}, key=lambda shape: shape[0] * shape[1]):
+        ratios = [p["us"] / p["floor_us"] for p in small if (p["N"], p["K"]) == (n, k)]
+        beyond = [p["us"] - p["floor_us"] for p in small if (p["N"], p["K"]) == (n, k)]
+        rows.append([f"{n}×{k}", f"{geometric_mean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+                     f"{min(beyond):.1f} to {max(beyond):.1f}",
+                     f"{sum(ratio <= FLOOR_GOAL for ratio in ratios)} of {len(ratios)}"])
+    return table(["N×K", f"time / time to read the bytes, M ≤ {FLOOR_M}", "µs beyond it",
+                  f"points within {FLOOR_GOAL:.2f}"], rows)
+
+
 def comparison_text(results, peers, name):
     """Everything that goes into the README."""
     found = points(results, peers)
@@ -191,7 +209,7 @@ def comparison_text(results, peers, name):
              f"{clocks[0] if clocks else '?'}–{clocks[-1] if clocks else '?'} MHz, "
              f"{conditions['samples']} samples. Data: `{name}`.", "",
              "Microseconds of kernel time with a cold L2, in brackets ours / best rival.", "",
-             time_table(found), "", mean_table(found), ""]
+             time_table(found), "", mean_table(found), "", floor_table(found), ""]
     for control, ratios in sorted(controls(results, peers).items()):
         lines.append(f"Control: {control} of this run takes {geometric_mean(ratios):.2f} times its time in "
                      f"the rivals' file ({min(ratios):.2f} to {max(ratios):.2f} over {len(ratios)} points).")

@@ -11,6 +11,7 @@ import xml.etree.ElementTree
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import compare  # noqa: E402
+import read_floor
 
 README = "# bench\n<!-- results:begin -->\nstale words\n<!-- results:end -->\nkept\n<!-- overhead:begin -->\n<!-- overhead:end -->\n"
 
@@ -25,7 +26,7 @@ def row(m, median, name="w4a16_int4_g128", implementation="gemmd", n=64, k=128, 
     return {"implementation": implementation, "format": name, "N": n, "K": k, "M": m,
             "kernel_us": {"median": median, "p10": median, "p90": median + 1, "samples": 21},
             "gb_per_s": 100.0 / m, "tflops": float(m), "kernel": "gemm_x", "reason": reason,
-            "gpu": {"sm_mhz": 1980}, "check": check}
+            "weight_bytes": 11_000_000, "activation_bytes": 1_000_000, "gpu": {"sm_mhz": 1980}, "check": check}
 
 
 def results(*rows, missing=()):
@@ -73,6 +74,16 @@ class Tables(unittest.TestCase):
         self.assertIn("0.50, worst 0.50 of 1 (goal 0.75)", text)
         self.assertIn("2.00, worst 2.00 of 1 (goal 0.75)", text)
         self.assertIn("Geometric mean over all 3 points with a rival: 1.00 (goal 0.80); 2 of them", text)
+
+    def test_few_rows_are_compared_with_reading_the_bytes(self):
+        # 12 MB: half way between 8 and 16, 8.2 µs event to event, 5.6 of a kernel.
+        found = compare.points(results(row(1, 5.6), row(16, 11.2), row(32, 1)), self.peers)
+        self.assertIn("| 64×128 | 1.41 (1.00 to 2.00) | 0.0 to 5.6 | 1 of 2 |", compare.floor_table(found))
+
+    def test_the_floor_goes_on_beyond_what_was_measured(self):
+        self.assertAlmostEqual(read_floor.read_floor_us(4e6), 2.9)
+        self.assertAlmostEqual(read_floor.read_floor_us(0), 1.5)
+        self.assertAlmostEqual(read_floor.read_floor_us(512e6), 70.4 + 2 * 32 - 2.6)
 
     def test_a_point_without_a_rival_has_a_time_and_no_ratio(self):
         found = compare.points(results(row(7, 5)), self.peers)

@@ -78,7 +78,7 @@ TEST_F(HalfSumsTest, SmallTilesWithTails) {
   const auto layer = runner().Load(tensor);
   ASSERT_NE(layer, nullptr);
   Ask(layer);
-  Run(tensor, layer, {300});
+  Run(tensor, layer, {2049});
 }
 
 TEST_F(HalfSumsTest, OnlyFloat16XThatPermitsIt) {

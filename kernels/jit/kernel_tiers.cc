@@ -51,6 +51,7 @@ std::optional<CompiledKernel> KernelTiers::ReadDiskOfAnyCompiler(const KernelSou
 
 std::set<std::string> KernelTiers::RecordedCompilers() {
   if (disk_ == nullptr) return {};
+  MutexLock scan(scan_mutex_);
   {
     MutexLock lock(mutex_);
     if (absl::Now() < next_scan_) return recorded_compilers_;

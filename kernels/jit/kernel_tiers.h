@@ -68,6 +68,7 @@ class KernelTiers {
   const std::unique_ptr<DiskTier> disk_;
   const std::string why_no_disk_;
   Quarantine quarantine_;
+  Mutex scan_mutex_;  // before mutex_: whoever comes during a scan waits for what it finds
   mutable Mutex mutex_;
   KernelMemory memory_ ABSL_GUARDED_BY(mutex_);
   CacheStats counts_ ABSL_GUARDED_BY(mutex_);

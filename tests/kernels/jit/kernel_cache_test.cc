@@ -157,6 +157,24 @@ TEST_F(KernelCacheTest, SixtyFourThreadsShareOneCompilation) {
   EXPECT_EQ(stats.shared_waits + stats.memory_hits, 63);
 }
 
+// The first to ask looks through the folder for compilers; the others must not go without.
+TEST_F(KernelCacheTest, ThreadsThatComeTogetherAllFindWhatAnyCompilerMade) {
+  for (int n = 0; n < 8; ++n) ASSERT_TRUE(Get(*Open(), n + 1).ok());
+  for (int round = 0; round < 20; ++round) {
+    const auto cache = Open();
+    std::atomic<int> found{0};
+    std::vector<std::thread> threads;
+    for (int n = 0; n < 8; ++n) {
+      threads.emplace_back([&, n] {
+        bool on_disk = false;
+        if (cache->FindOfAnyCompiler(ScaleKernel(n + 1), on_disk) != nullptr) ++found;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_EQ(found, 8) << round;
+  }
+}
+
 TEST_F(KernelCacheTest, DifferentKernelsCompileSideBySide) {
   const auto cache = Open();
   std::atomic<int> successes{0};

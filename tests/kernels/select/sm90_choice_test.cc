@@ -248,6 +248,26 @@ TEST(Sm90ChoiceTest, Int8WithScalesOfBothSidesWithinASlabCompiles) {
   for (const int64_t m : {64, 4096}) ExpectCompilesWithoutSpills(ConfigFor(choices, m), **nvrtc);
 }
 
+// What tests/gpu/half_sums_test.cc counts on.
+TEST(Sm90ChoiceTest, ManyRowsOfFloat16MayHaveSumsOfFloat16) {
+  QuantSpec int8 = ChoiceSpecWith(IntegerFormat(8), kNoFormat);
+  int8.scale = kFloat16;
+  int8.scale_block_k = 0;
+  QuantSpec nvfp4 = ChoiceSpecWith(kFloat4E2M1, kNoFormat);
+  nvfp4.scale = kFloat8E4M3;
+  nvfp4.scale_block_k = 16;
+  for (const QuantSpec& spec : {ChoiceSpec(kFloat16, 128), int8, nvfp4, Unquantized(kFloat16)}) {
+    for (const int64_t m : {2047, 2049, 4097}) {
+      const auto choices = ChooseSm90(spec, {1, 2120, 1152}, ElementType::kFloat16);
+      EXPECT_TRUE(ConfigFor(choices, m).can_have_half_sums()) << NumberFormatName(spec.weight) << ", M " << m;
+    }
+  }
+  const QuantSpec int4 = ChoiceSpec(kFloat16, 64);
+  EXPECT_TRUE(ConfigFor(ChooseSm90(int4, {1, 2120, 520}, ElementType::kFloat16), 2049).can_have_half_sums());
+  EXPECT_FALSE(ConfigFor(ChooseSm90(int4, {1, 2120, 520}, ElementType::kBFloat16), 2049).can_have_half_sums());
+  EXPECT_FALSE(ConfigFor(ChooseSm90(int4, {1, 2120, 520}, ElementType::kFloat16), 1).can_have_half_sums());
+}
+
 TEST(Sm90ChoiceTest, SixteenBitWeightsWithScalesOfGroupsCompile) {
   const absl::StatusOr<const jit::NvrtcTable*> nvrtc = jit::LoadNvrtc();
   if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().ToString();

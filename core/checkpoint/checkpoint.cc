@@ -1,5 +1,6 @@
 #include "core/checkpoint/checkpoint.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -65,6 +66,18 @@ bool IsPlainLinear(const ModuleTensors& tensors) {
   return weight != nullptr && weight->shape.size() == 2;
 }
 
+// A linear of transformers' Conv1D, which stores [K, N]: GPT-2's attention and MLP, and those that derive from it.
+bool IsConv1D(const ModelFacts& facts, const std::string& module) {
+  constexpr absl::string_view kModels[] = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer"};
+  constexpr absl::string_view kModules[] = {".c_attn", ".c_proj", ".c_fc", ".q_attn"};
+  const bool is_such_model = std::any_of(facts.model_types.begin(), facts.model_types.end(), [&](const auto& type) {
+    return std::find(std::begin(kModels), std::end(kModels), type) != std::end(kModels);
+  });
+  return is_such_model && std::any_of(std::begin(kModules), std::end(kModules), [&](absl::string_view name) {
+           return absl::EndsWith(absl::StrCat(".", module), name);
+         });
+}
+
 // What is read, and how.
 struct Reading {
   const CheckpointFiles& files;
@@ -74,6 +87,10 @@ struct Reading {
 
 // Weights that config and tensors agree not to be quantized.
 absl::StatusOr<StandardTensor> ReadPlain(const CheckpointFiles& files, ModuleTensors& tensors) {
+  if (IsConv1D(files.model_facts(), tensors.module())) {
+    return UnsupportedFormat(absl::StrCat(tensors.module(), ": a Conv1D, whose weight is stored as [K, N]: gemmd reads ",
+                                          "[N, K] (", files.config_file(), " names such a model)"));
+  }
   if (!IsPlainStack(tensors)) return ReadUnquantized(tensors);
   absl::StatusOr<StandardTensor> stack = ReadPlainStack(files.model_facts(), tensors);
   if (!stack.ok()) return AboutScheme(files, tensors.module(), stack.status());

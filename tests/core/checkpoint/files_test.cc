@@ -148,6 +148,22 @@ TEST(CheckpointFilesTest, ReadsUnquantizedCheckpoints) {
   EXPECT_EQ(Outcome(ReadLayer(directory.path(), "norm")), "UNSUPPORTED_FORMAT");
 }
 
+TEST(CheckpointFilesTest, LinearsStoredTheOtherWayRoundAreRefused) {
+  TemporaryDirectory directory;
+  WriteFile(directory.path() / "config.json", R"({"model_type": "gpt2"})");
+  RawTensors tensors;
+  tensors["h.0.attn.c_proj.weight"] = {"F32", {2, 2}, std::string(16, '\1')};
+  tensors["lm_head.weight"] = {"F32", {3, 2}, std::string(24, '\1')};
+  WriteTensors(directory.path() / "model.safetensors", tensors);
+  EXPECT_THAT(*ListModules(directory.path()), testing::ElementsAre("h.0.attn.c_proj", "lm_head"));
+  const absl::Status refused = ReadLayer(directory.path(), "h.0.attn.c_proj").status();
+  EXPECT_EQ(ReasonOf(refused), "UNSUPPORTED_FORMAT");
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("[K, N]"));
+  EXPECT_TRUE(ReadLayer(directory.path(), "lm_head").ok());
+  WriteFile(directory.path() / "config.json", R"({"model_type": "gpt_bigcode"})");  // the same names, linears
+  EXPECT_TRUE(ReadLayer(directory.path(), "h.0.attn.c_proj").ok());
+}
+
 TEST(CheckpointFilesTest, ReadsTheSeparateConfigOfOlderGptqExports) {
   TemporaryDirectory directory;
   EditableCheckpoint checkpoint(kCase);

@@ -16,9 +16,15 @@ namespace {
 bool IsExpertStack(const std::string& module, const std::string& name, const TensorInfo* found,
                    const ModelFacts& facts) {
   if (IsStackName(module) && StackPartOf(module) != nullptr) return true;
-  if (found == nullptr || found->shape.size() != 3) return false;
+  if (found == nullptr) return false;
   const TensorInfo& info = *found;
+  const bool is_matrix = info.shape.size() == 2;
+  if (is_matrix && absl::StrContains(name, ".experts.mlp.")) return true;  // DBRX: [E * I, K]
+  if (info.shape.size() != 3) return false;
   if (absl::StrContains(name, ".experts.")) return true;
+  // Granite's and JetMoE's, below whatever holds their experts.
+  const bool is_named = absl::EndsWith(module, ".input_linear") || absl::EndsWith(module, ".output_linear");
+  if (is_named && info.shape[1] > 1) return true;
   const auto has_count = [&info](const ModelFacts::ExpertCount& experts) {
     return experts.count == info.shape[0] && info.shape[1] > 1;
   };

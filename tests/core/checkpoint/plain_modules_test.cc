@@ -69,6 +69,23 @@ TEST(PlainModulesTest, AnEmptyQuantizationConfigHidesNoOther) {
   EXPECT_EQ(ReadLayer(other_key.path(), module)->format, "gptq");
 }
 
+TEST(PlainModulesTest, ExpertsThatNothingCountsAreListed) {
+  const TemporaryDirectory directory;
+  WriteFile(directory.path() / "config.json", R"({"num_local_experts": 8})");
+  RawTensors tensors;
+  const std::string dbrx = "transformer.blocks.0.ffn.experts.mlp.";
+  for (const char* name : {"w1", "v1", "w2"}) tensors[dbrx + name] = {"BF16", {8, 4}, std::string(64, '\0')};
+  const std::string jetmoe = "model.layers.0.mlp.";
+  tensors[jetmoe + "input_linear.weight"] = {"BF16", {2, 4, 4}, std::string(64, '\0')};
+  tensors[jetmoe + "output_linear.weight"] = {"BF16", {2, 4, 2}, std::string(32, '\0')};
+  WriteTensors(directory.path() / "model.safetensors", tensors);
+  EXPECT_THAT(*ListModules(directory.path()),
+              ::testing::UnorderedElementsAre(dbrx + "w1", dbrx + "v1", dbrx + "w2", jetmoe + "input_linear",
+                                              jetmoe + "output_linear"));
+  EXPECT_FALSE(ReadLayer(directory.path(), dbrx + "w1").ok());
+  EXPECT_FALSE(ReadLayer(directory.path(), jetmoe + "input_linear").ok());
+}
+
 // Codes of a quantized module tell that the config is not the one of these files.
 TEST(PlainModulesTest, QuantizedModulesWithoutAConfigFailAndDoNotGoMissing) {
   for (const char* name : {"gptq_v1_autogptq_b4_g128_sym", "awq_gemm_g128", "ct_mxfp4_plain",

@@ -92,7 +92,7 @@ absl::StatusOr<StandardTensor> ReadPlain(const CheckpointFiles& files, ModuleTen
                                           "[N, K] (", files.config_file(), " names such a model)"));
   }
   if (!IsPlainStack(tensors)) return ReadUnquantized(tensors);
-  absl::StatusOr<StandardTensor> stack = ReadPlainStack(files.model_facts(), tensors);
+  absl::StatusOr<StandardTensor> stack = ReadPlainStack(files, tensors);
   if (!stack.ok()) return AboutScheme(files, tensors.module(), stack.status());
   return stack;
 }

@@ -120,11 +120,9 @@ absl::Status CheckpointFiles::ReadConfig() {
   absl::StatusOr<ModelFacts> facts = ReadModelFacts(config);
   if (!facts.ok()) return Annotate(facts.status(), config_file_);
   model_facts_ = *std::move(facts);
-  for (const char* name : {"quantization_config", "compression_config"}) {
-    const auto quantization = ObjectField(config, {name});
-    if (!quantization.ok()) return Annotate(quantization.status(), config_file_);
-    // Like null an object without a field names no quantization.
-    if (*quantization == nullptr || (*quantization)->empty()) continue;
+  const auto quantization = FindQuantizationConfig(config);
+  if (!quantization.ok()) return Annotate(quantization.status(), config_file_);
+  if (*quantization != nullptr) {
     quantization_config_ = **quantization;
     return ReadModelOptConfig(config);
   }

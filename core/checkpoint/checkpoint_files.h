@@ -1,5 +1,5 @@
 // What    The files of one checkpoint directory: its config, and which shard holds which tensor.
-// Layout  config.json (quantization_config), or beside it quantize_config.json of older GPTQ and
+// Layout  config.json (quantization_config, also in a part for text), or beside it quantize_config.json of older GPTQ and
 //         quant_config.json of older AWQ exports, hf_quant_config.json of ModelOpt;
 //         model.safetensors, or model.safetensors.index.json and its shards; without either all *.safetensors.
 // Errors  NotFound CHECKPOINT_NOT_FOUND; InvalidArgument BAD_CHECKPOINT; PermissionDenied

@@ -184,12 +184,56 @@ absl::Status Walk(const Json& object, const std::string& path, ModelFacts& facts
   return absl::OkStatus();
 }
 
+// ---- quantization ----
+
+struct QuantizationPlace {
+  std::string key;  // "text_config.quantization_config"
+  const Json* config = nullptr;
+};
+
+// Of one object, not of those in it. `path` is empty or ends in a dot.
+absl::StatusOr<QuantizationPlace> PlaceIn(const Json& object, const std::string& path) {
+  for (const char* name : {"quantization_config", "compression_config"}) {
+    const Json* const found = FindField(object, {name});
+    if (found == nullptr) continue;
+    const std::string key = path + name;
+    if (!found->is_object()) return WrongField(key, "an object", *found);
+    if (!found->empty()) return QuantizationPlace{key, found};
+  }
+  return QuantizationPlace{};
+}
+
+// Whatever the order of their keys.
+bool SaySame(const Json& a, const Json& b) { return JsonTable(a) == JsonTable(b); }
+
+// Looks through `object` and its parts for text; `place` is what was found before.
+absl::Status FindPlace(const Json& object, const std::string& path, QuantizationPlace& place) {
+  GEMMD_ASSIGN_OR_RETURN(const QuantizationPlace here, PlaceIn(object, path));
+  if (place.config == nullptr) {
+    place = here;
+  } else if (here.config != nullptr && !SaySame(*place.config, *here.config)) {
+    return BadCheckpoint(absl::StrCat("\"", here.key, "\": expected the same as in \"", place.key, "\", ",
+                                      Shown(*place.config), "; got ", Shown(*here.config)));
+  }
+  for (const std::string& part : TextParts()) {
+    const Json* const nested = FindField(object, {part.c_str()});
+    if (nested != nullptr) GEMMD_RETURN_IF_ERROR(FindPlace(*nested, absl::StrCat(path, part, "."), place));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ModelFacts> ReadModelFacts(const Json& config) {
   ModelFacts facts;
   GEMMD_RETURN_IF_ERROR(Walk(config, "", facts));
   return facts;
+}
+
+absl::StatusOr<const Json*> FindQuantizationConfig(const Json& config) {
+  QuantizationPlace place;
+  GEMMD_RETURN_IF_ERROR(FindPlace(config, "", place));
+  return place.config;
 }
 
 absl::Status CheckExpertCount(const ModelFacts& facts, const std::string& module, int64_t count) {

@@ -1,7 +1,8 @@
-// What    What config.json says of the model beside its quantization, as far as it tells whether the files hold
-//         all of it. Models nest these keys (text_config, thinker_config.text_config): every object counts, but not
+// What    What config.json says of the model, as far as it tells whether the files hold all of it, and where it says how
+//         the model is quantized. Models nest these keys (text_config, thinker_config.text_config): every object counts, but not
 //         those of the quantization.
-// Errors  InvalidArgument BAD_CHECKPOINT, also for counts that are none (null counts as 0).
+// Errors  InvalidArgument BAD_CHECKPOINT, also for counts that are none (null counts as 0), and for two places that say
+//         different things of the quantization.
 // Threads Pure functions.
 #ifndef GEMMD_CORE_CHECKPOINT_MODEL_FACTS_H_
 #define GEMMD_CORE_CHECKPOINT_MODEL_FACTS_H_
@@ -51,6 +52,11 @@ struct ModelFacts {
 };
 
 absl::StatusOr<ModelFacts> ReadModelFacts(const Json& config);
+
+// How the model is quantized: "quantization_config", without it "compression_config" of older compressed-tensors, at the
+// top or in a part for text (text_config, thinker_config.text_config ...); null and {} are none. The outermost of all there
+// are, which must be equal; nullptr: there is none.
+absl::StatusOr<const Json*> FindQuantizationConfig(const Json& config);
 
 // Whether `count` experts, those of `module`, are as many as the config names. OK where it names none. The caller knows
 // that not every token goes through them.

@@ -54,7 +54,7 @@ class Checkpoint {
   Checkpoint(const Checkpoint&) = delete;
   Checkpoint& operator=(const Checkpoint&) = delete;
 
-  // Names of the quantized modules, sorted; of all linears where none is quantized. Modules in files that cannot be
+  // Names of the quantized modules, sorted; of all linears where the config names no quantization. Modules in files that cannot be
   // read are among them: reading these tells why.
   absl::StatusOr<std::vector<std::string>> ListModules() const;
 

@@ -90,6 +90,9 @@ bool LooksQuantized(const ModuleTensors& tensors) {
 absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) {
   GEMMD_ASSIGN_OR_RETURN(const std::vector<Json> groups,
                          ResolveConfigGroups(config, tensors.module()));
+  if (LooksQuantized(tensors) && FindField(config, {"config_groups"}) == nullptr) {
+    return WrongField("config_groups", "an object", nullptr);
+  }
   GEMMD_RETURN_IF_ERROR(
       CheckAgreement(tensors, !groups.empty(), LooksQuantized(tensors), "packed or 8-bit weight"));
   if (groups.size() > 1) return ReadEither(config, groups, tensors);

@@ -18,6 +18,7 @@
 #include "core/checkpoint/model_parts.h"
 #include "core/checkpoint/module_names.h"
 #include "core/checkpoint/module_rules.h"
+#include "core/checkpoint/plain_modules.h"
 #include "kernels/base/status.h"
 
 namespace gemmd {
@@ -99,7 +100,7 @@ Names Unmarked(const CheckpointFiles& files, const Names& listed) {
 }
 
 // Where index and files disagree: a tensor that is in the index alone would leave its module out, and of one in two
-// files nobody knows which is meant.
+// files nobody knows which is meant. Without an index the latter is found when its module is read.
 Problems CheckIndex(const CheckpointFiles& files) {
   const std::map<std::string, std::string>& index = files.index();
   const auto shards = files.Shards();
@@ -111,13 +112,13 @@ Problems CheckIndex(const CheckpointFiles& files) {
         file->name(), ": tensor ", name, ": expected by the index, the file holds no such tensor")));
   }
   for (const auto& [shard, file] : shards) {
-    if (file == nullptr) continue;
+    if (file == nullptr || !files.has_index()) continue;
     for (const auto& [name, info] : file->tensors()) {
       const auto indexed = index.find(name);
       if (indexed == index.end() || indexed->second == shard) continue;
       problems.push_back(BadCheckpoint(absl::StrCat(file->name(), ": tensor ", name,
-                                                    ": expected in ", indexed->second, " only",
-                                                    files.has_index() ? ", by the index" : "")));
+                                                    ": expected in ", indexed->second,
+                                                    " only, by the index")));
     }
   }
   return problems;
@@ -226,7 +227,7 @@ std::string NoModules(const CheckpointFiles& files) {
       files.config_file(),
       quantized ? ": it names a quantization, and none" : ": it names no quantization, and none",
       " of the files' ", files.index().size(), " tensors belongs to a ",
-      quantized ? "quantized module" : "linear (a .weight [N, K])");
+      quantized ? "quantized module or to a linear (a .weight [N, K])" : "linear (a .weight [N, K])");
 }
 
 // What is missing is a problem, or lies in a file that cannot be read: then it is told with that.
@@ -274,6 +275,7 @@ absl::StatusOr<Names> ListCandidates(const Checkpoint& checkpoint) {
   GEMMD_ASSIGN_OR_RETURN(Names all, checkpoint.ListModules());
   if (checkpoint.files().quantization_config().is_null()) return all;
   for (std::string& module : Unmarked(checkpoint.files(), all)) all.push_back(std::move(module));
+  if (all.empty()) return ListLinears(checkpoint.files());
   std::sort(all.begin(), all.end());
   return all;
 }

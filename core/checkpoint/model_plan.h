@@ -52,7 +52,8 @@ struct ModelPlan {
 };
 
 // All modules that a call may choose from, sorted: those of Checkpoint::ListModules, and in a quantized checkpoint
-// those with 8-bit weights that lack their scales.
+// those with 8-bit weights that lack their scales. Where its files hold none of both, as with a config that quantizes the
+// key-value cache alone or leaves every module out, all linears.
 absl::StatusOr<std::vector<std::string>> ListCandidates(const Checkpoint& checkpoint);
 
 // The first problem is an error.

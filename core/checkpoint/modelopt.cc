@@ -317,6 +317,9 @@ absl::StatusOr<StandardTensor> ReadOne(const ModelOptScheme& scheme, ModuleTenso
 absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) {
   GEMMD_ASSIGN_OR_RETURN(const std::optional<ModelOptScheme> scheme,
                          ModelOptSchemeOf(config, tensors.module()));
+  if (LooksQuantized(tensors) && FindField(config, {"quant_algo"}) == nullptr) {
+    return WrongField("quant_algo", "the algorithm of a quantized module", nullptr);
+  }
   GEMMD_RETURN_IF_ERROR(CheckAgreement(tensors, scheme.has_value(), LooksQuantized(tensors),
                                        "8-bit .weight or a .weight_scale"));
   if (!IsModelOptStack(tensors)) return ReadOne(*scheme, tensors);

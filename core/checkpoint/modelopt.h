@@ -33,7 +33,8 @@ struct ModelOptScheme {
 // does not say 16.
 int64_t ModelOptNvfp4Block(const ModelOptScheme& scheme);
 
-// nullopt: the config leaves `module` unquantized. `config` is merged.
+// nullopt: the config leaves `module` unquantized; with quant_algo null it does so with all (where the key-value cache
+// alone is quantized). `config` is merged.
 absl::StatusOr<std::optional<ModelOptScheme>> ModelOptSchemeOf(const Json& config,
                                                                const std::string& module);
 

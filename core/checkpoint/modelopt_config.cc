@@ -125,6 +125,7 @@ absl::StatusOr<std::optional<ModelOptScheme>> ModelOptSchemeOf(const Json& confi
   GEMMD_ASSIGN_OR_RETURN(const std::string model_type, NameField(config, {kModelType}, ""));
   GEMMD_ASSIGN_OR_RETURN(ModelOptScheme scheme, ParseScheme(config));
   scheme.model_type = model_type;
+  if (scheme.algorithm.empty()) return std::nullopt;
   if (scheme.algorithm != "mixed_precision") return scheme;
   GEMMD_ASSIGN_OR_RETURN(const Json* const entry, LayerEntry(config, module));
   if (entry == nullptr) return std::nullopt;

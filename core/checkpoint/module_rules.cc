@@ -63,7 +63,7 @@ struct Target {
 absl::StatusOr<std::vector<Target>> TargetsOf(const Json& config) {
   std::vector<Target> targets;
   GEMMD_ASSIGN_OR_RETURN(const Json* const groups, ObjectField(config, {"config_groups"}));
-  if (groups == nullptr) return WrongField("config_groups", "an object", nullptr);
+  if (groups == nullptr) return targets;  // of a config that quantizes the key-value cache alone
   for (const auto& [name, group] : groups->items()) {
     if (!group.is_object())
       return WrongField(absl::StrCat("config_groups.", name), "an object", group);

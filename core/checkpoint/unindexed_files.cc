@@ -79,8 +79,9 @@ absl::StatusOr<UnindexedFiles> FindUnindexedFiles(const std::filesystem::path& d
   std::error_code error;
   std::filesystem::directory_iterator entry(directory, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    if (entry->path().extension() == kExtension)
-      files.present.push_back(entry->path().filename().string());
+    const std::string name = entry->path().filename().string();
+    const bool is_hidden = name[0] == '.';  // what systems and tools put beside a file: "._a.safetensors"
+    if (!is_hidden && entry->path().extension() == kExtension) files.present.push_back(name);
   }
   if (error) return BadCheckpoint(absl::StrCat(directory.string(), ": ", error.message()));
   std::sort(files.present.begin(), files.present.end());

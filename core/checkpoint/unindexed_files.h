@@ -1,4 +1,4 @@
-// What    The safetensors files of a directory that has no index of them.
+// What    The safetensors files of a directory that has no index of them, without those whose names begin with a dot.
 // Errors  InvalidArgument BAD_CHECKPOINT where the directory cannot be listed.
 // Threads Pure function of the file system.
 #ifndef GEMMD_CORE_CHECKPOINT_UNINDEXED_FILES_H_

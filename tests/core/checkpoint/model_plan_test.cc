@@ -165,7 +165,7 @@ TEST(PlanModelTest, SaysThatNothingIsThereToChoose) {
                   "names no quantization, and none of the files' 1 tensors belongs to a linear"),
         std::pair(empty,
                   "names a quantization, and none of the files' 0 tensors belongs to a quantized "
-                  "module")}) {
+                  "module or to a linear")}) {
     const TemporaryDirectory directory;
     checkpoint.Write(directory.path());
     const auto opened = Checkpoint::Open(directory.path());

@@ -1,12 +1,16 @@
-// Where config.json may hold its quantization.
+// Where config.json may hold its quantization, and configs that quantize nothing.
 #include "core/checkpoint/model_facts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/layer_quantizer.h"
 #include "core/checkpoint/model_plan.h"
 #include "kernels/base/status.h"
 #include "tests/core/checkpoint/test_checkpoint.h"
@@ -19,6 +23,7 @@ using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
 
 constexpr char kCase[] = "ct_pack_w4_g128_sym";
 constexpr char kConfig[] = "quantization_config";
@@ -99,6 +104,91 @@ TEST(QuantizationConfigTest, OneThatIsNoObjectIsAnErrorWithItsKey) {
   const Json config = Json::parse(R"({"text_config": {"quantization_config": [4]}})");
   EXPECT_THAT(std::string(FindQuantizationConfig(config).status().message()),
               HasSubstr(R"("text_config.quantization_config": expected an object, got [4])"));
+}
+
+// What config.json and hf_quant_config.json say; the latter may be empty: there is none.
+struct Configs {
+  const char* config;
+  const char* modelopt;
+};
+
+const std::vector<Configs>& QuantizingNothing() {
+  static const auto* const kConfigs = new std::vector<Configs>{
+      // The key-value cache alone.
+      {"{}", R"({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": null, "kv_cache_quant_algo": "FP8"}})"},
+      {"{}", R"({"quantization": {"kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}})"},
+      {R"({"quantization_config": {"quant_method": "modelopt", "quant_algo": null, "kv_cache_scheme": {"num_bits": 8}}})",
+       ""},
+      {R"({"text_config": {"quantization_config": {"quant_method": "modelopt", "quant_algo": null}}})", ""},
+      {R"({"quantization_config": {"quant_method": "compressed-tensors", "kv_cache_scheme": {"num_bits": 8}}})", ""},
+      {R"({"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {}, "ignore": []}})", ""},
+      // All modules left out.
+      {R"({"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {"a": {"targets": ["Linear"],
+           "weights": {"num_bits": 4}}}, "ignore": ["re:.*"]}})",
+       ""},
+      {R"({"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["*"]}})", ""},
+      {R"({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32, "dynamic": {"-:.*": {}}}})", ""},
+      {R"({"quantization_config": {"quant_method": "fp8", "modules_to_not_convert": [".*"]}})", ""}};
+  return *kConfigs;
+}
+
+class QuantizingNothingTest : public ::testing::TestWithParam<Configs> {
+ protected:
+  void SetUp() override {
+    WriteFile(directory_.path() / "config.json", GetParam().config);
+    if (GetParam().modelopt[0] != 0) WriteFile(directory_.path() / "hf_quant_config.json", GetParam().modelopt);
+    RawTensors tensors = PlainLinears({kUp, kDown}, 0x3f);
+    tensors[std::string(kUp) + ".k_scale"] = {"F32", {1}, std::string(4, 0x3f)};  // of the cache
+    tensors["model.norm.weight"] = {"BF16", {4}, std::string(8, 0x3f)};
+    WriteTensors(directory_.path() / "model.safetensors", tensors);
+    checkpoint_ = Checkpoint::Open(directory_.path()).value();
+  }
+
+  static constexpr char kUp[] = "model.layers.0.mlp.up_proj";
+  static constexpr char kDown[] = "model.layers.0.mlp.down_proj";
+  TemporaryDirectory directory_;
+  std::shared_ptr<const Checkpoint> checkpoint_;
+};
+
+TEST_P(QuantizingNothingTest, AllLinearsAreListedAndReadUnquantized) {
+  for (const bool fuse : {false, true}) {
+    const auto plan = PlanModel(*checkpoint_, {.fuse = fuse});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    std::vector<std::string> modules;
+    for (const PlannedModule& module : plan->modules) modules.push_back(module.module);
+    EXPECT_THAT(modules, UnorderedElementsAre(kUp, kDown));
+  }
+  for (const char* module : {kUp, kDown}) {
+    const auto layer = checkpoint_->ReadLayer(module);
+    ASSERT_TRUE(layer.ok()) << layer.status();
+    EXPECT_EQ(layer->format, "unquantized");
+    EXPECT_EQ(layer->tensor.spec.weight, kBFloat16);
+  }
+}
+
+TEST_P(QuantizingNothingTest, TheyMayBeQuantized) {
+  const QuantizeOnRead quantize{{.spec = {.weight = kFloat8E4M3, .scale = kFloat32}}, nullptr, nullptr};
+  const auto layer = checkpoint_->ReadLayer(kUp, nullptr, {}, &quantize);
+  ASSERT_TRUE(layer.ok()) << layer.status();
+  EXPECT_EQ(layer->tensor.spec.weight, kFloat8E4M3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Configs, QuantizingNothingTest, ::testing::ValuesIn(QuantizingNothing()));
+
+// A config that says nothing of the modules while their tensors are quantized is damaged.
+TEST(QuantizationConfigTest, QuantizedTensorsNeedWhatTheConfigLacks) {
+  for (const auto& [name, key] : {std::pair("modelopt_fp8_llama", "quant_algo"),
+                                  std::pair("ct_int8_channel_sym", "config_groups")}) {
+    EditableCheckpoint checkpoint(name);
+    checkpoint.config[kConfig].erase(key);
+    if (!checkpoint.modelopt_config.is_null()) checkpoint.modelopt_config["quantization"].erase(key);
+    const TemporaryDirectory directory;
+    checkpoint.Write(directory.path());
+    const absl::Status status = ReadLayer(directory.path(), ListModules(directory.path())->front()).status();
+    EXPECT_EQ(ReasonOf(status), "BAD_CHECKPOINT");
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(std::string("\"") + key + "\": expected"),
+                                                     HasSubstr("module "), EndsWith("got none")));
+  }
 }
 
 }  // namespace

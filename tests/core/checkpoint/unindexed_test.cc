@@ -205,9 +205,26 @@ TEST_F(UnindexedTest, ATensorInTwoFilesIsRefused) {
   EXPECT_THAT(
       std::string(status.message()),
       AllOf(HasSubstr(Shard(1)), HasSubstr(absl::StrCat("it is in ", ShardName(3), " too"))));
-  EXPECT_THAT(std::string(PlanModel(*checkpoint, {}).status().message()),
-              HasSubstr(absl::StrCat("expected in ", ShardName(1), " only")));
-  EXPECT_TRUE(checkpoint->ReadLayer(ModuleName(0, "down_proj")).ok());
+  for (const bool fuse : {false, true}) {
+    const ModelPlan plan = Plan(*checkpoint, {.fuse = fuse});  // an error of its module, not of the model
+    EXPECT_EQ(plan.modules.size(), fuse ? 6u : 9u);
+    for (const PlannedModule& planned : plan.modules) {
+      const bool is_hit = planned.module == ModuleName(0, fuse ? "gate_up_proj" : "up_proj");
+      EXPECT_EQ(checkpoint->ReadLayer(planned.module).ok(), !is_hit) << planned.module;
+    }
+  }
+}
+
+// What Finder and others put beside a file on a file system that is not theirs.
+TEST_F(UnindexedTest, HiddenFilesAreNone) {
+  WriteFile(path() / "._model-00001-of-00003.safetensors", std::string("\0\5\26\7", 4));
+  WriteTensors(path() / ".old.safetensors", PlainLinears({"old"}, 0x3f));
+  WriteFile(path() / ".safetensors", "");
+  const auto checkpoint = Open();
+  EXPECT_EQ(Plan(*checkpoint).modules.size(), 9u);
+  EXPECT_THAT(checkpoint->files().hidden_files(), IsEmpty());
+  for (int number = 1; number <= 3; ++number) std::filesystem::remove(Shard(number));
+  EXPECT_EQ(ReasonOf(Checkpoint::Open(path()).status()), "CHECKPOINT_NOT_FOUND");
 }
 
 // How many experts there are, and so which are a rank's, is not known without the file.

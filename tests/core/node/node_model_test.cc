@@ -236,6 +236,35 @@ TEST_F(NodeModelTest, AFileThatCannotBeReadFailsAndHidesNoOther) {
   EXPECT_EQ(mended->registered, 3);
 }
 
+TEST_F(NodeModelTest, ATensorInTwoFilesFailsItsModuleOnly) {
+  WriteFile(directory.path() / "config.json", "{}");
+  WriteTensors(directory.path() / "a.safetensors", PlainLinears({"a", "b"}, 0x3f));
+  WriteTensors(directory.path() / "c.safetensors", PlainLinears({"b", "c"}, 0x3f));
+  ModelRequest request = Of(directory.path());
+  EXPECT_THAT(std::string(Register(request).status().message()),
+              HasSubstr("tensor b.weight: it is in c.safetensors too"));
+  request.keep_going = true;
+  const auto rest = Register(request);
+  ASSERT_TRUE(rest.ok()) << rest.status();
+  EXPECT_EQ(rest->registered, 2);
+  EXPECT_EQ(rest->failed, 1);
+}
+
+TEST_F(NodeModelTest, RegistersAndQuantizesAModelWhoseConfigQuantizesTheCacheAlone) {
+  WriteFile(directory.path() / "config.json", "{}");
+  WriteFile(directory.path() / "hf_quant_config.json",
+            R"({"quantization": {"quant_algo": null, "kv_cache_quant_algo": "FP8"}})");
+  WriteTensors(directory.path() / "model.safetensors", PlainLinears({"a", "b"}, 0x3f));
+  ModelRequest request = Of(directory.path());
+  const auto plain = Register(request);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ(plain->registered, 2);
+  request.quantize = QuantizeTarget{.spec = {.weight = kFloat8E4M3, .scale = kFloat32}};
+  const auto quantized = Register(request);
+  ASSERT_TRUE(quantized.ok()) << quantized.status();
+  EXPECT_EQ(quantized->registered, 2);
+}
+
 TEST_F(NodeModelTest, LeavesNothingWhenItIsCancelled) {
   int ready = 0;
   const auto result = Register(OfCase(kLlama), session, [&](const ModelProgress& report) {

@@ -17,6 +17,7 @@
 #include "core/checkpoint/plain_modules.h"
 #include "core/checkpoint/reader.h"
 #include "core/checkpoint/reader_parts.h"
+#include "core/checkpoint/stack_biases.h"
 #include "core/quant/combine.h"
 
 namespace gemmd {
@@ -121,6 +122,7 @@ absl::StatusOr<StandardTensor> ReadWeights(const Reading& reading, ModuleTensors
 // A module with tensors of its own.
 absl::StatusOr<CheckpointLayer> ReadModule(const Reading& reading, ModuleTensors& tensors) {
   IgnoreCacheScales(tensors);
+  GEMMD_RETURN_IF_ERROR(CheckStackBias(reading.files, tensors));
   CheckpointLayer layer;
   GEMMD_ASSIGN_OR_RETURN(layer.tensor, ReadWeights(reading, tensors, layer.format));
   GEMMD_RETURN_IF_ERROR(tensors.RejectOthers());
@@ -157,15 +159,16 @@ class PartProgress {
   uint64_t total_ = 0;
 };
 
-// Of a layer's experts one by one: the row slice of one of its parts, and what is cut after the parts
-// are joined.
+// Of a layer's experts one by one, or of all of them: the slice of one of its parts, and what is cut after the
+// parts are joined.
 struct PartSlices {
-  SliceRequest part;    // rows by rank, columns
+  SliceRequest part;    // experts of stacks, rows by rank, columns
   SliceRequest joined;  // rows by range
 };
 
-PartSlices SplitSlice(const SliceRequest& slice) {
+PartSlices SplitSlice(const SliceRequest& slice, bool of_stacks) {
   PartSlices split;
+  if (of_stacks) split.part.experts = slice.experts;
   split.part.columns = slice.columns;
   (slice.rows.size > 0 ? split.part : split.joined).rows = slice.rows;
   return split;
@@ -187,17 +190,28 @@ absl::StatusOr<RowPart> PartOfRequest(const SliceRequest& slice, const std::stri
                        : ""));
 }
 
+// Whether a stack has as many experts as config.json counts; not of experts that every token goes through.
+absl::Status CheckExperts(const CheckpointFiles& files, const std::string& module,
+                          int64_t experts) {
+  if (!IsStackName(module)) return absl::OkStatus();
+  const std::string prefix = SplitModule(module).first;
+  const bool below = IsOfRoutedExperts(prefix);
+  return CheckExpertCount(files.model_facts(), below ? prefix.substr(0, prefix.size() - 1) : module,
+                          experts);
+}
+
 // Rows of `parts` below each other, each cut as `slice` says.
 absl::StatusOr<CheckpointLayer> ReadRows(const Reading& reading, const std::string& module,
                                          std::vector<ModuleTensors>& parts,
                                          const SliceRequest& slice, PartProgress& progress) {
   CheckpointLayer layer;
   std::vector<StandardTensor> tensors;
-  PartSlices slices = SplitSlice(slice);
+  PartSlices slices = SplitSlice(slice, IsStackName(parts[0].module()));
   LayerShape first;
   for (size_t i = 0; i < parts.size(); ++i) {
     GEMMD_ASSIGN_OR_RETURN(CheckpointLayer read, ReadModule(reading, parts[i]));
     progress.Finish(parts[i]);
+    GEMMD_RETURN_IF_ERROR(CheckExperts(reading.files, parts[i].module(), read.tensor.shape.experts));
     if (!layer.format.empty() && layer.format != read.format) {
       return UnsupportedFormat(
           absl::StrCat("module ", module, ": its parts are ", layer.format, " and ", read.format));
@@ -226,8 +240,7 @@ absl::StatusOr<CheckpointLayer> ReadComposite(const Reading& reading, const std:
                                               const SliceRequest& slice,
                                               const ProgressFunction& progress) {
   PartProgress part_progress(progress);
-  GEMMD_ASSIGN_OR_RETURN(const Range range,
-                         PartOf("experts", slice.experts, static_cast<int64_t>(names.size())));
+  GEMMD_ASSIGN_OR_RETURN(const Range range, PartsOf(slice.experts, names));
   std::vector<std::vector<ModuleTensors>> experts;
   for (int64_t expert = range.begin; expert < range.end; ++expert) {
     experts.emplace_back();
@@ -261,16 +274,6 @@ absl::StatusOr<CheckpointLayer> ReadComposite(const Reading& reading, const std:
   return layer;
 }
 
-// Whether a stack has as many experts as config.json counts; not of experts that every token goes through.
-absl::Status CheckExperts(const CheckpointFiles& files, const std::string& module,
-                          int64_t experts) {
-  if (!IsStackName(module)) return absl::OkStatus();
-  const std::string prefix = SplitModule(module).first;
-  const bool below = IsOfRoutedExperts(prefix);
-  return CheckExpertCount(files.model_facts(), below ? prefix.substr(0, prefix.size() - 1) : module,
-                          experts);
-}
-
 // Without a count in config.json nothing tells whether the last experts are in a file that cannot be read.
 absl::Status CheckNoneHidden(const CheckpointFiles& files, const std::string& module) {
   if (files.hidden_files().empty() || !IsStackName(module)) return absl::OkStatus();
@@ -300,8 +303,10 @@ absl::StatusOr<CheckpointLayer> Read(const Reading& reading, const std::string& 
   if (ReasonOf(tensors.status()) != "MODULE_NOT_FOUND") return tensors.status();
   GEMMD_ASSIGN_OR_RETURN(const std::optional<PartNames> parts, FindParts(files.index(), module));
   if (!parts) return tensors.status();
-  GEMMD_RETURN_IF_ERROR(CheckNoneHidden(files, module));
-  GEMMD_RETURN_IF_ERROR(CheckExperts(files, module, static_cast<int64_t>(parts->size())));
+  if (!AreStacks(*parts)) {
+    GEMMD_RETURN_IF_ERROR(CheckNoneHidden(files, module));
+    GEMMD_RETURN_IF_ERROR(CheckExperts(files, module, static_cast<int64_t>(parts->size())));
+  }
   return ReadComposite(reading, module, *parts, slice, progress);
 }
 
@@ -336,7 +341,7 @@ uint64_t Checkpoint::BytesOf(const std::string& module, const SliceRequest& slic
   if (tensors.ok()) return tensors->bytes_total();
   const auto parts = FindParts(files_->index(), module);
   if (!parts.ok() || !*parts) return 0;
-  const auto range = PartOf("experts", slice.experts, static_cast<int64_t>((*parts)->size()));
+  const auto range = PartsOf(slice.experts, **parts);
   if (!range.ok()) return 0;
   uint64_t total = 0;
   for (int64_t expert = range->begin; expert < range->end; ++expert) {

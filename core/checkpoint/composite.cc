@@ -42,6 +42,7 @@ const std::vector<FusedName>& FusedNames() {
 }
 
 bool HasModule(const Index& index, const std::string& module) {
+  if (index.count(module) > 0) return true;  // a stack
   const std::string prefix = module + ".";
   const auto found = index.lower_bound(prefix);
   return found != index.end() && absl::StartsWith(found->first, prefix);
@@ -173,8 +174,7 @@ absl::StatusOr<std::optional<PartNames>> FindParts(const Index& index, const std
   const auto [prefix, name] = Split(module);
   std::set<int64_t> experts;
   if (absl::EndsWith(prefix, "experts.")) experts = ExpertsBelow(index, prefix);
-  if (experts.empty()) {  // a shared expert is a dense layer
-    if (IsOfRoutedExperts(prefix)) return std::nullopt;
+  if (experts.empty()) {  // a dense layer as a shared expert is, or stacks
     GEMMD_ASSIGN_OR_RETURN(const Names parts, RowParts(index, prefix, name));
     if (parts.empty()) return std::nullopt;
     return PartNames{parts};
@@ -195,6 +195,13 @@ absl::StatusOr<std::optional<PartNames>> FindParts(const Index& index, const std
     parts.push_back(std::move(rows));
   }
   return parts;
+}
+
+bool AreStacks(const PartNames& parts) { return parts.size() == 1 && IsStackName(parts[0][0]); }
+
+absl::StatusOr<Range> PartsOf(const AxisSlice& experts, const PartNames& parts) {
+  if (AreStacks(parts)) return Range{0, 1};
+  return PartOf("experts", experts, static_cast<int64_t>(parts.size()));
 }
 
 absl::StatusOr<std::vector<RowPart>> FusedRowParts(const std::string& module, int64_t n) {

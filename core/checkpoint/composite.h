@@ -1,6 +1,7 @@
 // What    Modules that a checkpoint holds in parts: fused projections (qkv_proj is q_proj, k_proj
 //         and v_proj) and stacks of experts that are stored one by one (experts.gate_up_proj is
-//         experts.0.gate_proj and experts.0.up_proj, or w1 and w3, and so on).
+//         experts.0.gate_proj and experts.0.up_proj, or w1 and w3, and so on; or of the stacks experts.gate_proj
+//         and experts.up_proj).
 // Errors  InvalidArgument BAD_CHECKPOINT when some parts are there and others are missing, or of another size;
 //         Unimplemented UNSUPPORTED_FORMAT for parts that no layer can hold together.
 // Threads Pure functions.
@@ -19,13 +20,19 @@
 
 namespace gemmd {
 
-// Per expert (one for a dense layer) the modules whose rows follow each other.
+// Per expert (one for a dense layer, or where the parts are stacks) the modules whose rows follow each other.
 using PartNames = std::vector<std::vector<std::string>>;
 
 // The parts of `module`, which has no tensors of its own. `index` maps names of tensors to files.
 // nullopt: nothing in the checkpoint can be its parts.
 absl::StatusOr<std::optional<PartNames>> FindParts(const std::map<std::string, std::string>& index,
                                                    const std::string& module);
+
+// Whether each part holds all experts: experts.gate_up_proj of experts.gate_proj and experts.up_proj.
+bool AreStacks(const PartNames& parts);
+
+// Which of `parts` the slice `experts` reads: its experts, or all where the parts are stacks.
+absl::StatusOr<Range> PartsOf(const AxisSlice& experts, const PartNames& parts);
 
 // What layers are but for their bytes, by module.
 using LayerFacts = std::map<std::string, StandardTensor>;

@@ -72,9 +72,7 @@ absl::StatusOr<std::string> LayoutOf(const CheckpointFiles& files,
 
 absl::StatusOr<Outline> OutlineOfParts(const CheckpointFiles& files, const PlannedModule& module,
                                        const PartNames& parts, std::string kind) {
-  GEMMD_ASSIGN_OR_RETURN(
-      const Range range,
-      PartOf("experts", module.slice.experts, static_cast<int64_t>(parts.size())));
+  GEMMD_ASSIGN_OR_RETURN(const Range range, PartsOf(module.slice.experts, parts));
   std::set<std::string> layouts;
   for (int64_t expert = range.begin; expert < range.end; ++expert) {
     GEMMD_ASSIGN_OR_RETURN(std::string layout, LayoutOf(files, parts[static_cast<size_t>(expert)]));
@@ -83,7 +81,7 @@ absl::StatusOr<Outline> OutlineOfParts(const CheckpointFiles& files, const Plann
   absl::StrAppend(&kind, range.end - range.begin, " of ", parts.size(), "\n");
   for (const std::string& layout : layouts) absl::StrAppend(&kind, layout);
   Outline outline{std::move(kind), std::nullopt};
-  if (layouts.size() == 1) outline.experts = range;
+  if (layouts.size() == 1 && !AreStacks(parts)) outline.experts = range;
   return outline;
 }
 

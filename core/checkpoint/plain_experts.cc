@@ -29,6 +29,14 @@ absl::StatusOr<bool> Interleaves(const ModelFacts& facts, const ModuleTensors& t
       has_bias ? " with a bias" : "", " in config.json does not tell which"));
 }
 
+// A stack without the bias that its model has would give wrong numbers.
+absl::Status CheckBias(const ModelFacts& facts, const ModuleTensors& tensors, const std::string& key) {
+  const StackModel* const model = StackModelOf(facts);
+  if (model == nullptr || !model->has_bias || tensors.Find(key) != nullptr) return absl::OkStatus();
+  return tensors.Bad(key, absl::StrCat("missing: all projections of experts have a bias as ",
+                                       DescribeModel(facts), " says"));
+}
+
 }  // namespace
 
 bool IsPlainStack(const ModuleTensors& tensors) {
@@ -54,6 +62,7 @@ absl::StatusOr<StandardTensor> ReadPlainStack(const CheckpointFiles& files, Modu
   GEMMD_ASSIGN_OR_RETURN(const TensorInfo weight, tensors.Require(key, 3));
   GEMMD_ASSIGN_OR_RETURN(const StackLayout layout,
                          StackLayoutOf(files, tensors, key, *part, weight));
+  GEMMD_RETURN_IF_ERROR(CheckBias(files.model_facts(), tensors, bias_key));
   StandardTensor tensor;
   GEMMD_ASSIGN_OR_RETURN(tensor.gate_up_interleaved,
                          Interleaves(files.model_facts(), tensors, *part,

@@ -15,7 +15,7 @@ using enum StackLayout;
 
 // The first that fits counts. Those that are not sure are read as transformers 5 holds them.
 constexpr StackModel kModels[] = {
-    {"gpt_oss", "GptOss", kColumns, true, true},
+    {"gpt_oss", "GptOss", kColumns, true, true, true},
     {"llama4", "Llama4", kColumns, true},
     {"qwen2_moe", "Qwen2Moe", kRows, false},
     {"qwen3_moe", "Qwen3Moe", kRows, false},

@@ -19,6 +19,7 @@ struct StackModel {
   StackLayout layout;
   bool is_sure;              // the model's files have no other layout
   bool interleaves = false;  // rows of fused gate and up alternate
+  bool has_bias = false;     // every projection of its experts
 };
 
 // nullptr: not a model of which anything is known.

@@ -169,6 +169,48 @@ TEST_F(PlainExpertsModelTest, AStackOfBiasesAloneIsListedAndFails) {
               HasSubstr("tensor model.layers.3.mlp.experts.down_proj: missing"));
 }
 
+TEST_F(PlainExpertsModelTest, AStackWithoutTheBiasOfItsSiblingsIsRefused) {
+  for (const char* type : {"gpt_oss", "of_the_future"}) {
+    tensors_.clear();
+    MakeGptOss();
+    config_ = Config(type, R"(, "num_hidden_layers": 4)");
+    tensors_.erase(Of(2, "mlp.experts.down_proj_bias"));
+    const auto checkpoint = Write();
+    const absl::Status status = checkpoint->ReadLayer(Of(2, "mlp.experts.down_proj")).status();
+    EXPECT_EQ(ReasonOf(status), "BAD_CHECKPOINT");
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("module model.layers.2.mlp.experts.down_proj: tensor "
+                          "model.layers.2.mlp.experts.down_proj_bias: missing, expected as 3 other layers "
+                          "have it (model.layers.0.mlp.experts.down_proj_bias)"));
+    EXPECT_TRUE(checkpoint->ReadLayer(Of(1, "mlp.experts.down_proj")).ok());
+  }
+}
+
+TEST_F(PlainExpertsModelTest, AStackOfOriginalNamesWithoutTheBiasOfItsSiblingsIsRefused) {
+  config_ = absl::StrCat("{", kSizes, "}");
+  for (const char* block : {"block.0.mlp.", "block.1.mlp."}) {
+    tensors_[absl::StrCat(block, "mlp1_weight")] = Random({kExperts, 2 * kInner, kHidden});
+    tensors_[absl::StrCat(block, "mlp1_bias")] = Random({kExperts, 2 * kInner});
+  }
+  tensors_.erase("block.1.mlp.mlp1_bias");
+  const absl::Status status = Write()->ReadLayer("block.1.mlp.mlp1_weight").status();
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("tensor block.1.mlp.mlp1_bias: missing, expected as 1 other layers have it"));
+}
+
+// No other layer has one, but gpt-oss has.
+TEST_F(PlainExpertsModelTest, AModelOfBiasesWithoutAnyIsRefused) {
+  MakeGptOss();
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    tensors_.erase(Of(layer, "mlp.experts.gate_up_proj_bias"));
+  }
+  const absl::Status status = Write()->ReadLayer(Of(0, "mlp.experts.gate_up_proj")).status();
+  EXPECT_EQ(ReasonOf(status), "BAD_CHECKPOINT");
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("gate_up_proj_bias: missing: all projections of experts have a bias as "
+                        "model_type gpt_oss says"));
+}
+
 // What lies in a file that cannot be read is listed by its name.
 TEST_F(PlainExpertsModelTest, StacksInAnUnreadableFileAreListed) {
   const std::string module = Of(0, "mlp.experts.gate_up_proj");

@@ -37,7 +37,8 @@ TEST_F(PlainExpertsTest, GptOssMultipliesFromTheRightAndAlternatesGateAndUp) {
 
 // gpt-oss-20b and -120b have a hidden size that is their experts' size.
 TEST_F(PlainExpertsTest, SquareMatricesLieAsTheModelSays) {
-  const RawTensors tensors = {{"down_proj", Random({2, kHidden, kHidden})}};
+  const RawTensors tensors = {{"down_proj", Random({2, kHidden, kHidden})},
+                              {"down_proj_bias", Random({2, kHidden})}};
   const auto config = [](const std::string& model) {
     return absl::StrCat("{", model, R"("hidden_size": 40, "intermediate_size": 40})");
   };

@@ -1,5 +1,6 @@
 #include "client/gemmctl/execution_report.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/gemmctl/arguments.h"
@@ -12,6 +13,11 @@ std::string NumericsText(const v1::ExecutionReport& report) {
   if (report.numerics() == 0) return "";
   if (report.armed_numerics() == 0) return hex(report.numerics());
   return absl::StrCat(hex(report.numerics()), "; ready beside them: ", hex(report.armed_numerics()));
+}
+
+std::string SumsText(const v1::ExecutionReport& report) {
+  const bool half = absl::StrContains(report.kernel(), "_f16sums");  // as kernels/select names them
+  return half ? "float16" : "not float16: --fp16-accumulation had no effect on this kernel";
 }
 
 nlohmann::ordered_json ReportJson(const v1::ExecutionReport& report) {

@@ -15,6 +15,9 @@ namespace gemmd::gemmctl {
 // "0123456789abcdef; ready beside them: fedcba9876543210"; empty where the kernel has no id.
 std::string NumericsText(const v1::ExecutionReport& report);
 
+// Of a request that permitted sums of float16: whether the kernel made use of it.
+std::string SumsText(const v1::ExecutionReport& report);
+
 // ToJson() without the ids that there are not.
 nlohmann::ordered_json ReportJson(const v1::ExecutionReport& report);
 

@@ -1,5 +1,7 @@
 #include <unistd.h>
 
+#include <new>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/gemmctl/command.h"
@@ -124,6 +126,16 @@ absl::StatusOr<int> RunOne(const Command& command, const std::vector<std::string
   return command.run(context, arguments);
 }
 
+// What takes more memory than there is ends the command, not the process.
+absl::StatusOr<int> RunInMemory(const Command& command, const std::vector<std::string>& words, std::FILE* out,
+                                std::FILE* err) {
+  try {
+    return RunOne(command, words, out, err);
+  } catch (const std::bad_alloc&) {
+    return Error(absl::StatusCode::kResourceExhausted, "HOST_MEMORY", "the machine has no memory for this");
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<client::Session> Context::OpenSession(const std::string& name) const {
@@ -182,7 +194,7 @@ int RunGemmctl(const std::vector<std::string>& words, std::FILE* out, std::FILE*
   }
   for (const Command& command : Commands()) {
     if (command.name != name) continue;
-    const absl::StatusOr<int> code = RunOne(command, rest, out, err);
+    const absl::StatusOr<int> code = RunInMemory(command, rest, out, err);
     if (code.ok()) return *code;
     const std::string reason = ReasonOf(code.status());
     std::fprintf(err, "gemmctl %s: %s%s\n", name.c_str(),

@@ -1,6 +1,7 @@
 #include "client/gemmctl/inspect_checkpoint.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/checkpoint_files.h"
@@ -243,6 +245,47 @@ void TellModulesOf(const BrokenShards& broken, CheckpointReport& report) {
   }
 }
 
+// At most eight of `names`, and how many more.
+std::string SomeOf(const std::vector<std::string>& names) {
+  constexpr size_t kMostNamed = 8;
+  const size_t named = std::min(names.size(), kMostNamed);
+  std::string text = absl::StrJoin(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(named), ", ");
+  if (names.size() > named) absl::StrAppend(&text, " and ", names.size() - named, " more");
+  return text;
+}
+
+// What lies in the directory and is not looked at, because an index or model.safetensors says what the model is.
+void NoteUnlisted(const CheckpointFiles& files, CheckpointReport& report) {
+  const char* const why = files.has_index() ? "model.safetensors.index.json does not name them" : "beside model.safetensors";
+  const std::vector<std::string> unlisted = files.UnlistedFiles();
+  if (!unlisted.empty()) {
+    report.notes.push_back(absl::StrCat("files that are not read, ", why, ": ", SomeOf(unlisted)));
+  }
+  std::vector<std::string> tensors;
+  for (const auto& [shard, file] : files.Shards()) {
+    if (file == nullptr) continue;
+    for (const auto& [name, info] : file->tensors()) {
+      if (files.index().count(name) == 0) tensors.push_back(absl::StrCat(name, " in ", shard));
+    }
+  }
+  if (!tensors.empty()) {
+    report.notes.push_back(absl::StrCat("tensors that are not read, ", why, ": ", SomeOf(tensors)));
+  }
+}
+
+// Of a model without an index: what is in two files and is no module's that a problem tells of.
+void NoteTwice(const CheckpointFiles& files, CheckpointReport& report) {
+  std::vector<std::string> twice;
+  for (const auto& [tensor, file] : files.index()) {
+    const std::string* const other = files.OtherFileOf(tensor);
+    if (other == nullptr) continue;
+    const bool is_told = std::any_of(report.problems.begin(), report.problems.end(),
+                                     [&tensor = tensor](const Problem& problem) { return problem.tensor == tensor; });
+    if (!is_told) twice.push_back(absl::StrCat(tensor, " (", file, ", ", *other, ")"));
+  }
+  if (!twice.empty()) report.notes.push_back(absl::StrCat("in two files: ", SomeOf(twice)));
+}
+
 // Groups need not divide K, but whoever thought that they do should know.
 void NoteShortGroups(int64_t group, CheckpointReport& report) {
   std::map<int64_t, std::pair<std::string, uint64_t>> modules;  // by K: the first, and how many
@@ -278,6 +321,8 @@ absl::StatusOr<CheckpointReport> InspectCheckpoint(const std::string& directory,
   InspectModules(**checkpoint, progress, on_read.has_value() ? &*on_read : nullptr, broken, report);
   InspectModel(**checkpoint, broken, report);
   TellModulesOf(broken, report);
+  NoteUnlisted((*checkpoint)->files(), report);
+  NoteTwice((*checkpoint)->files(), report);
   if (quantize.has_value()) NoteShortGroups(quantize->spec.scale_block_k, report);
   return report;
 }

@@ -48,7 +48,8 @@ struct CheckpointReport {
   uint64_t tensor_bytes = 0;
   uint64_t quantized_modules = 0;     // good and bad
   std::vector<ModuleReport> modules;  // good ones, by name
-  std::vector<std::string> notes;     // parts that stay single when modules are fused, and why; groups that are cut
+  std::vector<std::string> notes;     // parts that stay single when modules are fused, and why; groups that are cut;
+                                      // what the files hold and nobody reads
   std::vector<Problem> problems;
 };
 

@@ -214,6 +214,7 @@ void PrintReport(const Context& context, const Problem& problem, const Outcome& 
   const std::string numerics = NumericsText(report);
   // Those of another request cannot be named.
   if (problem.batch_invariant && !numerics.empty()) table.Add({"numerics", numerics});
+  if (problem.fp16_accumulation) table.Add({"sums", SumsText(report)});
   if (!report.reason().empty()) table.Add({"note", report.reason()});
   if (!problem.quantized.empty()) table.Add({"quantized", problem.quantized});
   if (report.hadamard_block() > 0) {

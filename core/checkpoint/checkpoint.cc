@@ -1,6 +1,7 @@
 #include "core/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <new>
 #include <set>
 #include <utility>
 
@@ -327,6 +328,19 @@ absl::StatusOr<CheckpointLayer> Checkpoint::ReadLayer(const std::string& module,
                                                       const ProgressFunction& progress,
                                                       const SliceRequest& slice,
                                                       const QuantizeOnRead* quantize) const {
+  try {
+    return ReadAndQuantize(module, progress, slice, quantize);
+  } catch (const std::bad_alloc&) {  // of what is made of the tensors
+    return Error(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
+                 absl::StrCat("module ", module, ": the machine has no memory to convert its tensors of ",
+                              BytesOf(module, slice), " bytes"));
+  }
+}
+
+absl::StatusOr<CheckpointLayer> Checkpoint::ReadAndQuantize(const std::string& module,
+                                                            const ProgressFunction& progress,
+                                                            const SliceRequest& slice,
+                                                            const QuantizeOnRead* quantize) const {
   GEMMD_ASSIGN_OR_RETURN(const CheckpointReader* const reader, ReaderOf(*files_));
   if (quantize == nullptr) return Read({*files_, reader}, module, progress, slice);
   LayerQuantizer quantizer(*quantize, BytesOf(module, slice));

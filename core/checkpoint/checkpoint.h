@@ -6,6 +6,7 @@
 //         message names file, module, tensor, expected and got); Unimplemented UNSUPPORTED_FORMAT;
 //         of a slice InvalidArgument SHAPE_MISMATCH, SLICE_CUTS_GROUP (rank_slice.h), MISSING_FIELD
 //         for a fused module whose row_parts nothing tells.
+//         ResourceExhausted HOST_MEMORY: the machine has no memory for the module; the message names it and its bytes.
 //         BAD_CHECKPOINT too: a shard changed since its header was read. With a target of quantization as
 //         QuantizeLayer (core/quant/quantize_layer.h), naming the module.
 // Threads A Checkpoint is thread-safe; the functions are pure functions of the files.
@@ -74,6 +75,8 @@ class Checkpoint {
 
  private:
   explicit Checkpoint(std::unique_ptr<const CheckpointFiles> files);
+  absl::StatusOr<CheckpointLayer> ReadAndQuantize(const std::string& module, const ProgressFunction& progress,
+                                                  const SliceRequest& slice, const QuantizeOnRead* quantize) const;
 
   const std::unique_ptr<const CheckpointFiles> files_;
 };

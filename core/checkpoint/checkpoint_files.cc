@@ -101,6 +101,16 @@ const std::string* CheckpointFiles::OtherFileOf(const std::string& tensor) const
   return found == other_files_.end() ? nullptr : &found->second;
 }
 
+std::vector<std::string> CheckpointFiles::UnlistedFiles() const {
+  std::vector<std::string> unlisted;
+  const absl::StatusOr<UnindexedFiles> files = FindUnindexedFiles(directory_);
+  if (!files.ok()) return unlisted;  // a directory that may be entered, not listed
+  for (const std::string& name : files->present) {
+    if (shards_.count(name) == 0) unlisted.push_back(name);
+  }
+  return unlisted;
+}
+
 std::map<std::string, const SafetensorsFile*> CheckpointFiles::Shards() const {
   std::map<std::string, const SafetensorsFile*> shards;
   for (const auto& [name, slot] : shards_) {

@@ -50,6 +50,9 @@ class CheckpointFiles {
   const std::map<std::string, std::string>& tensor_roles() const { return tensor_roles_; }
   // Without an index: another file that holds `tensor` too; nullptr: none does.
   const std::string* OtherFileOf(const std::string& tensor) const;
+  // Other *.safetensors files of the directory, sorted: neither the index nor model.safetensors is about them, and nobody
+  // reads them (consolidated copies are common). None without both; hidden ones do not count.
+  std::vector<std::string> UnlistedFiles() const;
   // The shard `name` of the index, with its header. An error is not remembered.
   absl::StatusOr<const SafetensorsFile*> Shard(const std::string& name) const;
   // Every shard of the index by its name; nullptr for one that Shard gives an error for.

@@ -196,9 +196,10 @@ absl::StatusOr<TensorData> ModuleTensors::Read(const std::string& key,
 
 // What is wrong with a file, while `entry` was read from it.
 absl::Status ModuleTensors::AboutTensor(const Entry& entry, const absl::Status& status) const {
-  if (ReasonOf(status) != "BAD_CHECKPOINT") return status;
-  return BadCheckpoint(
-      absl::StrCat(status.message(), ": module ", module_, ": tensor ", entry.name));
+  const std::string reason = ReasonOf(status);
+  if (reason != "BAD_CHECKPOINT" && reason != "HOST_MEMORY") return status;
+  return Error(status.code(), reason,
+               absl::StrCat(status.message(), ": module ", module_, ": tensor ", entry.name));
 }
 
 absl::StatusOr<TensorData> ModuleTensors::Load(Entry& entry) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -264,11 +265,25 @@ const TensorInfo* SafetensorsFile::Find(const std::string& tensor) const {
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
+namespace {
+
+// A header may promise more than the machine has: files of that size may be sparse.
+absl::StatusOr<Buffer> Allocate(uint64_t bytes, const std::string& file) {
+  try {
+    return Buffer::Uninitialized(bytes);
+  } catch (const std::bad_alloc&) {
+    return Error(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
+                 absl::StrCat(file, ": the machine has no memory for a tensor of ", bytes, " bytes"));
+  }
+}
+
+}  // namespace
+
 absl::StatusOr<Buffer> SafetensorsFile::Read(const TensorInfo& tensor,
                                              const std::function<bool(uint64_t)>& on_bytes) const {
   GEMMD_ASSIGN_OR_RETURN(const Descriptor descriptor, Descriptor::Open(path_, name_));
   GEMMD_RETURN_IF_ERROR(descriptor.CheckUnchanged(version_));
-  Buffer bytes = Buffer::Uninitialized(tensor.bytes);
+  GEMMD_ASSIGN_OR_RETURN(Buffer bytes, Allocate(tensor.bytes, name_));
   for (uint64_t done = 0; done < tensor.bytes;) {
     const uint64_t part = std::min(kReadPart, tensor.bytes - done);
     GEMMD_RETURN_IF_ERROR(descriptor.ReadAt(tensor.offset + done,

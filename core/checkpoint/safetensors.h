@@ -1,7 +1,7 @@
 // What    One safetensors file: its header, and the bytes of its tensors.
 // Layout  8 bytes little-endian length of the header, the header (JSON: name -> dtype, shape,
 //         data_offsets), then the tensors' bytes without gaps.
-// Errors  InvalidArgument BAD_CHECKPOINT naming file and tensor.
+// Errors  InvalidArgument BAD_CHECKPOINT naming file and tensor; of Read ResourceExhausted HOST_MEMORY too.
 // Threads A SafetensorsFile is immutable; its methods are thread-safe.
 // Why     pread, not mmap: a mapped file that somebody truncates kills the process with SIGBUS. The file is
 //         open while bytes are read only: one with hundreds of shards may be kept for long, and what is

@@ -1,6 +1,7 @@
 // How a registration becomes a layer: join, or read, take the digest, join again, load.
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -129,6 +130,9 @@ void LayerRegistry::RunLoad(const std::shared_ptr<Load>& load) {
   absl::Status status;
   try {
     status = ReadAndPlace(load, format);
+  } catch (const std::bad_alloc&) {
+    status = Error(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
+                   absl::StrCat("the machine has no memory to load the layer: it takes about ", *load->bytes, " bytes"));
   } catch (const std::exception& error) {
     status = FromException(error.what());
   }

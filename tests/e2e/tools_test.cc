@@ -115,6 +115,11 @@ TEST_F(ToolsTest, GemmctlPermitsSumsOfFloat16) {
   const Result run =
       Gemmctl(With(LayerWords("run"), {"--random", "300", "--dtype", "f16", "--fp16-accumulation"}));
   EXPECT_EQ(run.code, 0) << run.out << log();
+  EXPECT_THAT(run.out, testing::ContainsRegex("sums +(not )?float16"));
+  // No kernel sums x of bf16 in float16.
+  const Result bf16 = Gemmctl(With(LayerWords("run"), {"--random", "3", "--fp16-accumulation"}));
+  EXPECT_THAT(bf16.out, testing::HasSubstr("not float16: --fp16-accumulation had no effect")) << bf16.out;
+  EXPECT_THAT(Gemmctl(With(LayerWords("run"), {"--random", "3"})).out, testing::Not(testing::HasSubstr("float16:")));
   EXPECT_EQ(
       Gemmctl(With(LayerWords("bench"), {"--m", "64", "--seconds", "0.1", "--dtype", "f16", "--fp16-accumulation"}))
           .code,

@@ -490,6 +490,61 @@ TEST(InspectTest, ADamagedFileWithoutAnIndexIsOneProblem) {
   EXPECT_THAT(problem["message"].get<std::string>(), HasSubstr("there are none in model.layers.1"));
 }
 
+// What an index or model.safetensors does not name is no problem, and is told.
+TEST(InspectTest, FilesAndTensorsThatNobodyReadsAreNotes) {
+  const TemporaryDirectory directory;
+  WriteFile(directory.path() / "config.json", "{}");
+  WriteTensors(directory.path() / "model.safetensors", PlainLinears({"a", "b"}, 0x3f));
+  EXPECT_TRUE(Inspect(directory.path()).report["notes"].empty());
+  WriteTensors(directory.path() / "consolidated.safetensors", PlainLinears({"a", "b"}, 0x3f));
+  WriteFile(directory.path() / "._model.safetensors", "AppleDouble");
+  const Inspection beside = Inspect(directory.path());
+  EXPECT_EQ(beside.code, kDone);
+  EXPECT_EQ(beside.report["notes"],
+            json::array({"files that are not read, beside model.safetensors: consolidated.safetensors"}));
+  WriteFile(directory.path() / "model.safetensors.index.json", R"({"weight_map": {"a.weight": "model.safetensors"}})");
+  for (int i = 1; i <= 9; ++i) WriteFile(directory.path() / absl::StrCat("x", i, ".safetensors"), "");
+  const Inspection indexed = Inspect(directory.path());
+  EXPECT_EQ(indexed.code, kDone);
+  EXPECT_EQ(indexed.report["modules"].size(), 1u);
+  const std::string why = "that are not read, model.safetensors.index.json does not name them: ";
+  EXPECT_EQ(indexed.report["notes"],
+            json::array({"files " + why +
+                             "consolidated.safetensors, x1.safetensors, x2.safetensors, x3.safetensors, x4.safetensors, "
+                             "x5.safetensors, x6.safetensors, x7.safetensors and 2 more",
+                         "tensors " + why + "b.weight in model.safetensors"}));
+  EXPECT_THAT(Tool({"inspect", directory.path().string()}).out, HasSubstr("consolidated.safetensors"));
+}
+
+TEST(InspectTest, ATensorInTwoFilesIsToldOfItsModuleOrInANote) {
+  const TemporaryDirectory directory;
+  WriteFile(directory.path() / "config.json", "{}");
+  RawTensors tensors = PlainLinears({"a", "b"}, 0x3f);
+  tensors["norm.weight"] = {"BF16", {4}, std::string(8, 0x3f)};
+  WriteTensors(directory.path() / "x.safetensors", tensors);
+  tensors.erase("a.weight");
+  WriteTensors(directory.path() / "y.safetensors", tensors);
+  const Inspection inspection = Inspect(directory.path());
+  EXPECT_EQ(inspection.code, kFailed);
+  ASSERT_EQ(inspection.report["problems"].size(), 1u) << inspection.report["problems"].dump(2);
+  EXPECT_EQ(inspection.report["problems"][0]["module"], "b");
+  EXPECT_EQ(inspection.report["notes"], json::array({"in two files: norm.weight (x.safetensors, y.safetensors)"}));
+}
+
+// A sparse file may promise more than any machine has.
+TEST(InspectTest, AModuleThatNoMemoryHoldsIsAProblemWithItsSize) {
+  const TemporaryDirectory directory;
+  if (!WriteHugeCheckpoint(directory.path())) GTEST_SKIP() << "no sparse files of 2 TB, or memory without limit, here";
+  const json problem = OnlyProblem(directory.path());
+  EXPECT_EQ(problem["reason"], "HOST_MEMORY");
+  EXPECT_EQ(problem["module"], "a");
+  EXPECT_THAT(problem["message"].get<std::string>(),
+              HasSubstr("model.safetensors: the machine has no memory for a tensor of 2199023255552 bytes: module a"));
+  const ToolRun exported = Tool({"export", directory.path().string(), "a", (directory.path() / "y.safetensors").string()});
+  EXPECT_EQ(exported.code, kFailed) << exported.err;
+  EXPECT_THAT(exported.err, HasSubstr("2199023255552 bytes: module a"));
+}
+
 TEST(InspectTest, ACutFileIsAProblemAndNoFolderIsAnError) {
   EditableCheckpoint checkpoint(kGptqCase);
   TemporaryDirectory directory;

@@ -220,6 +220,17 @@ TEST(CheckpointFilesTest, RefusesTensorsBesideTheKnownOnes) {
   }
 }
 
+TEST(CheckpointFilesTest, AModuleThatNoMemoryHoldsIsNoCrash) {
+  const TemporaryDirectory directory;
+  if (!WriteHugeCheckpoint(directory.path())) GTEST_SKIP() << "no sparse files of 2 TB, or memory without limit, here";
+  const absl::Status status = ReadLayer(directory.path(), "a").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(status), "HOST_MEMORY");
+  EXPECT_EQ(std::string(status.message()),
+            (directory.path() / "model.safetensors").string() +
+                ": the machine has no memory for a tensor of 2199023255552 bytes: module a: tensor a.weight");
+}
+
 TEST(CheckpointFilesTest, ReportsProgressAndStopsWhenAsked) {
   uint64_t last = 0;
   uint64_t total = 0;

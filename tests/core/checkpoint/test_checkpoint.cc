@@ -81,6 +81,20 @@ RawTensors PlainLinears(const std::vector<std::string>& modules, char value) {
   return tensors;
 }
 
+bool WriteHugeCheckpoint(const std::filesystem::path& directory) {
+  std::ifstream overcommit("/proc/sys/vm/overcommit_memory");
+  int mode = 1;  // memory that is not there is given out
+  if (!(overcommit >> mode) || mode == 1) return false;
+  constexpr uint64_t kExtent = 1 << 20;
+  const std::string header = R"({"a.weight": {"dtype": "BF16", "shape": [1048576, 1048576], "data_offsets": [0, 2199023255552]}})";
+  WriteFile(directory / "config.json", "{}");
+  WriteFile(directory / "model.safetensors", SafetensorsBytes(header, ""));
+  std::error_code error;
+  const uint64_t start = std::filesystem::file_size(directory / "model.safetensors", error);
+  if (!error) std::filesystem::resize_file(directory / "model.safetensors", start + 2 * kExtent * kExtent, error);
+  return !error;
+}
+
 nlohmann::json LoadJson(const std::filesystem::path& file) {
   return nlohmann::json::parse(ReadFile(file));
 }

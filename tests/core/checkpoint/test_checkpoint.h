@@ -29,6 +29,9 @@ void WriteFile(const std::filesystem::path& file, const std::string& content);
 void MakeNewer(const std::filesystem::path& file);
 // Plain linears [2, 4] of BF16, each element of `value` (a pattern of one byte).
 RawTensors PlainLinears(const std::vector<std::string>& modules, char value);
+// One unquantized module "a" whose weight takes 2 TB, in a sparse file. False where there is no such file, or where the
+// system gives out memory without limit.
+bool WriteHugeCheckpoint(const std::filesystem::path& directory);
 nlohmann::json LoadJson(const std::filesystem::path& file);
 std::filesystem::path CaseDirectory(const std::string& name);
 

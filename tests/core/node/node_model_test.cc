@@ -250,6 +250,13 @@ TEST_F(NodeModelTest, ATensorInTwoFilesFailsItsModuleOnly) {
   EXPECT_EQ(rest->failed, 1);
 }
 
+TEST_F(NodeModelTest, AModuleThatNoMemoryHoldsNamesItselfAndItsSize) {
+  if (!WriteHugeCheckpoint(directory.path())) GTEST_SKIP() << "no sparse files of 2 TB, or memory without limit, here";
+  const absl::Status status = Register(Of(directory.path())).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("2199023255552 bytes: module a"));
+}
+
 TEST_F(NodeModelTest, RegistersAndQuantizesAModelWhoseConfigQuantizesTheCacheAlone) {
   WriteFile(directory.path() / "config.json", "{}");
   WriteFile(directory.path() / "hf_quant_config.json",
@@ -259,6 +266,7 @@ TEST_F(NodeModelTest, RegistersAndQuantizesAModelWhoseConfigQuantizesTheCacheAlo
   const auto plain = Register(request);
   ASSERT_TRUE(plain.ok()) << plain.status();
   EXPECT_EQ(plain->registered, 2);
+  request.name_prefix = "quantized ";
   request.quantize = QuantizeTarget{.spec = {.weight = kFloat8E4M3, .scale = kFloat32}};
   const auto quantized = Register(request);
   ASSERT_TRUE(quantized.ok()) << quantized.status();

@@ -25,14 +25,14 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
-constexpr char kCase[] = "ct_pack_w4_g128_sym";
-constexpr char kConfig[] = "quantization_config";
+constexpr char kPackedCase[] = "ct_pack_w4_g128_sym";
+constexpr char kQuantization[] = "quantization_config";
 
 // A golden checkpoint whose config lies at the place `pointer`, "/text_config", and no longer at the top.
 EditableCheckpoint Moved(const std::string& name, const std::string& pointer) {
   EditableCheckpoint checkpoint(name);
-  const nlohmann::ordered_json quantization = checkpoint.config[kConfig];
-  checkpoint.config.erase(kConfig);
+  const nlohmann::ordered_json quantization = checkpoint.config[kQuantization];
+  checkpoint.config.erase(kQuantization);
   checkpoint.config[nlohmann::ordered_json::json_pointer(pointer)] = quantization;
   return checkpoint;
 }
@@ -43,10 +43,10 @@ TEST(QuantizationConfigTest, OfThePartForTextIsReadLikeThatAtTheTop) {
         "/thinker_config/text_config/quantization_config", "/text_config/compression_config"}) {
     SCOPED_TRACE(pointer);
     const TemporaryDirectory directory;
-    Moved(kCase, pointer).Write(directory.path());
+    Moved(kPackedCase, pointer).Write(directory.path());
     const auto checkpoint = Checkpoint::Open(directory.path());
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-    const auto expected = ListModules(CaseDirectory(kCase));
+    const auto expected = ListModules(CaseDirectory(kPackedCase));
     EXPECT_EQ(*ListCandidates(**checkpoint), *expected);
     const auto layer = (*checkpoint)->ReadLayer(expected->front());
     ASSERT_TRUE(layer.ok()) << layer.status();
@@ -67,7 +67,7 @@ TEST(QuantizationConfigTest, OfModelOptIsMergedWithItsFile) {
 // Of an image encoder, or deeper in another part: that is not the language model's.
 TEST(QuantizationConfigTest, OfOtherPartsIsNone) {
   for (const char* pointer : {"/vision_config/quantization_config", "/vision_config/text_config/quantization_config"}) {
-    const EditableCheckpoint checkpoint = Moved(kCase, pointer);
+    const EditableCheckpoint checkpoint = Moved(kPackedCase, pointer);
     const auto found = FindQuantizationConfig(checkpoint.config);
     ASSERT_TRUE(found.ok()) << found.status();
     EXPECT_EQ(*found, nullptr);
@@ -79,15 +79,15 @@ TEST(QuantizationConfigTest, TheTopOneIsTakenWhereAllAreEqual) {
       "quantization_config": {"a": [2], "b": 1}})");
   const auto found = FindQuantizationConfig(config);
   ASSERT_TRUE(found.ok()) << found.status();
-  EXPECT_EQ(*found, &config[kConfig]);
+  EXPECT_EQ(*found, &config[kQuantization]);
   // One without a field names none.
   const Json empty = Json::parse(R"({"quantization_config": {}, "text_config": {"quantization_config": {"a": 1}}})");
   EXPECT_EQ(*FindQuantizationConfig(empty).value(), Json::parse(R"({"a": 1})"));
 }
 
 TEST(QuantizationConfigTest, TwoThatDifferAreAnErrorWithBothKeys) {
-  EditableCheckpoint checkpoint(kCase);
-  checkpoint.config["thinker_config"]["text_config"][kConfig] = {{"quant_method", "awq"}};
+  EditableCheckpoint checkpoint(kPackedCase);
+  checkpoint.config["thinker_config"]["text_config"][kQuantization] = {{"quant_method", "awq"}};
   const TemporaryDirectory directory;
   checkpoint.Write(directory.path());
   const absl::Status status = Checkpoint::Open(directory.path()).status();
@@ -180,7 +180,7 @@ TEST(QuantizationConfigTest, QuantizedTensorsNeedWhatTheConfigLacks) {
   for (const auto& [name, key] : {std::pair("modelopt_fp8_llama", "quant_algo"),
                                   std::pair("ct_int8_channel_sym", "config_groups")}) {
     EditableCheckpoint checkpoint(name);
-    checkpoint.config[kConfig].erase(key);
+    checkpoint.config[kQuantization].erase(key);
     if (!checkpoint.modelopt_config.is_null()) checkpoint.modelopt_config["quantization"].erase(key);
     const TemporaryDirectory directory;
     checkpoint.Write(directory.path());

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <stdexcept>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -364,6 +365,10 @@ TEST_F(LayerRegistryTest, AnInvalidTensorOrAThrowIsAnErrorOfTheRegistration) {
   };
   EXPECT_EQ(ReasonOf(Start(1, "a", std::move(bad))->Wait().status()), "SHAPE_MISMATCH");
   state->on_load = []() -> absl::Status { throw std::bad_alloc(); };
+  const absl::Status no_memory = Register(1, "a", 5).status();
+  EXPECT_EQ(no_memory.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(no_memory), "HOST_MEMORY");
+  state->on_load = []() -> absl::Status { throw std::runtime_error("of the test"); };
   EXPECT_EQ(Register(1, "a", 5).status().code(), absl::StatusCode::kInternal);
 }
 

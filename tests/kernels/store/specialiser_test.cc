@@ -426,8 +426,7 @@ TEST_F(SpecialiserTest, KernelsThatSumInFloat16ComeWithTheFirstRequestThatPermit
   permitted.half_sums = true;
   const auto layer = Load(kWide);
   layer->Note(plain);
-  ASSERT_TRUE(Eventually(
-      [&] { return layer->progress().ready == KernelsFor(ElementType::kFloat16, kWide); }));
+  ASSERT_TRUE(Eventually([&] { return layer->plan()->HasAllFor(plain); }));
   const std::string exact = KernelOf(*layer, plain);
   EXPECT_THAT(exact, HasSubstr("sm90_f16"));
   EXPECT_EQ(KernelOf(*layer, permitted), exact) << "serves until the other is there";

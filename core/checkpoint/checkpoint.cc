@@ -90,8 +90,8 @@ struct Reading {
 // Weights that config and tensors agree not to be quantized.
 absl::StatusOr<StandardTensor> ReadPlain(const CheckpointFiles& files, ModuleTensors& tensors) {
   if (IsConv1D(files.model_facts(), tensors.module())) {
-    return UnsupportedFormat(absl::StrCat(tensors.module(), ": a Conv1D, whose weight is stored as [K, N]: gemmd reads ",
-                                          "[N, K] (", files.config_file(), " names such a model)"));
+    return UnsupportedFormat(absl::StrCat(files.config_file(), ": module ", tensors.module(),
+                                          ": a Conv1D of such a model, whose weight is stored as [K, N]; expected [N, K]"));
   }
   if (!IsPlainStack(tensors)) return ReadUnquantized(tensors);
   absl::StatusOr<StandardTensor> stack = ReadPlainStack(files, tensors);

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -80,11 +81,12 @@ std::string InvariantText(const LayerPlan& plan) {
   return text;
 }
 
-// Empty: no kernel sums in float16.
+// Empty: no kernel for so many rows sums in float16.
 std::string HalfSumsText(const LayerPlan& plan, int64_t m) {
   for (const LayerPlan::Packed& packed : plan.packed) {
     if (!packed.half_sums) continue;
     const GemmKernel& kernel = packed.plan.KernelFor(m);
+    if (!absl::EndsWith(kernel.name, "_f16sums")) return "";  // small tiles
     return absl::StrCat(kernel.name, " for ", ElementTypeName(packed.x_type), " x",
                         kernel.kernel == nullptr ? ", compiled once a request permits it" : "");
   }

@@ -17,6 +17,7 @@ namespace gemmd::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class ServeFirstTest : public ::testing::Test {
  protected:
@@ -90,8 +91,8 @@ class ServeFirstTest : public ::testing::Test {
     EXPECT_TRUE(report.ok()) << report.status();
     return report.value_or(CallReport());
   }
-  std::string ConfigOf(const DeviceLayer& layer, const std::string& field) {
-    const KernelExplanation explanation = *device_->Explain(layer, 5);
+  std::string ConfigOf(const DeviceLayer& layer, const std::string& field, int64_t m = 5) {
+    const KernelExplanation explanation = *device_->Explain(layer, m);
     for (const auto& [name, value] : explanation.config) {
       if (name == field) return value;
     }
@@ -140,6 +141,36 @@ TEST_F(ServeFirstTest, RequestsAreServedAtOnceAndFasterAfterwards) {
   ASSERT_TRUE(Eventually([&] { return Notices().size() == size_t(total); }));
   EXPECT_EQ(Notices()[0].device, device_->description().id);
   EXPECT_EQ(device_->kernel_counts().specialised, total);
+}
+
+// `explain` shows them where they serve, and a request that permits them gets them once they are there.
+TEST_F(ServeFirstTest, SumsOfFloat16AreForRequestsThatPermitThem) {
+  Open();
+  DeviceRunner runner(*device_);
+  QuantSpec spec;
+  spec.weight = IntegerFormat(4);
+  spec.scale = kFloat16;
+  const auto layer = runner.Load(RandomTensor(spec, {1, 2120, 1152}, random_));
+  ASSERT_NE(layer, nullptr);
+  constexpr int64_t kRows = 2049;
+  EXPECT_EQ(ConfigOf(*layer, "fp16_accumulation"), "") << "small tiles have none";
+  EXPECT_THAT(ConfigOf(*layer, "fp16_accumulation", kRows), HasSubstr("_f16sums for float16 x, compiled once"));
+  const DeviceMatrix x = runner.Upload(RandomMatrix(kFloat16, kRows, 1152, random_));
+  const DeviceMatrix y = runner.Upload(PoisonedMatrix(kFloat16, kRows, 2120));
+  GemmCall call;
+  call.layer = layer;
+  call.x = x.view;
+  call.y = y.view;
+  const auto kernel = [&](bool permits) {
+    call.fp16_accumulation = permits;
+    const auto report = device_->RunGemm(runner.stream(), call);
+    EXPECT_TRUE(report.ok()) << report.status();
+    return report.ok() ? report->kernel : "";
+  };
+  ASSERT_TRUE(Eventually([&] { return kernel(true).find("_f16sums") != std::string::npos; }));
+  EXPECT_THAT(kernel(false), Not(HasSubstr("_f16sums")));
+  EXPECT_THAT(ConfigOf(*layer, "fp16_accumulation", kRows), HasSubstr("_f16sums for float16 x"));
+  EXPECT_THAT(ConfigOf(*layer, "fp16_accumulation", kRows), Not(HasSubstr("compiled once")));
 }
 
 // The whole way of a client that wants batch invariance: served at once, told of a kernel, swaps itself.

@@ -222,7 +222,8 @@ TEST(CheckpointFilesTest, RefusesTensorsBesideTheKnownOnes) {
 
 TEST(CheckpointFilesTest, AModuleThatNoMemoryHoldsIsNoCrash) {
   const TemporaryDirectory directory;
-  if (!WriteHugeCheckpoint(directory.path())) GTEST_SKIP() << "no sparse files of 2 TB, or memory without limit, here";
+  WriteHugeCheckpoint(directory.path());
+  const MemoryLimit limit;
   const absl::Status status = ReadLayer(directory.path(), "a").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ReasonOf(status), "HOST_MEMORY");

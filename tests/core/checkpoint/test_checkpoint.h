@@ -2,6 +2,8 @@
 #ifndef GEMMD_TESTS_CORE_CHECKPOINT_TEST_CHECKPOINT_H_
 #define GEMMD_TESTS_CORE_CHECKPOINT_TEST_CHECKPOINT_H_
 
+#include <sys/resource.h>
+
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -29,9 +31,19 @@ void WriteFile(const std::filesystem::path& file, const std::string& content);
 void MakeNewer(const std::filesystem::path& file);
 // Plain linears [2, 4] of BF16, each element of `value` (a pattern of one byte).
 RawTensors PlainLinears(const std::vector<std::string>& modules, char value);
-// One unquantized module "a" whose weight takes 2 TB, in a sparse file. False where there is no such file, or where the
-// system gives out memory without limit.
-bool WriteHugeCheckpoint(const std::filesystem::path& directory);
+// One unquantized module "a" whose weight takes 2 TB, in a sparse file.
+void WriteHugeCheckpoint(const std::filesystem::path& directory);
+// While it lives the process gets no more than 1 TB beyond what it has, also where the system promises any memory.
+class MemoryLimit {
+ public:
+  MemoryLimit();
+  ~MemoryLimit();
+  MemoryLimit(const MemoryLimit&) = delete;
+  MemoryLimit& operator=(const MemoryLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
 nlohmann::json LoadJson(const std::filesystem::path& file);
 std::filesystem::path CaseDirectory(const std::string& name);
 

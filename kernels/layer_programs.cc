@@ -57,6 +57,7 @@ GemmProgram Sm90Program(const Sm90Choice& choice, const std::string& architectur
   launch.x_box_rows = choice.config.tokens / choice.config.sharers;
   launch.dynamic_shared_bytes = block.shared_bytes();
   launch.overlaps_previous = true;
+  launch.half_sums = choice.config.half_sums;
   launch.config = DescribeFields(choice.config);
   launch.config.emplace_back("cluster", absl::StrCat(choice.cluster));
   return program;

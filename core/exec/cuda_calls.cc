@@ -127,6 +127,10 @@ absl::StatusOr<GemmArgs> MakeGemmArgs(const CudaLayer& layer, const GemmCall& ca
   return args;
 }
 
+DenseOptions DenseOptionsOf(const GemmCall& call) {
+  return {call.batch_invariant, call.numerics, call.fp16_accumulation};
+}
+
 absl::StatusOr<MoeShape> MakeMoeShape(const CudaLayer& gate_up, const CudaLayer& down,
                                       const MoeCall& call) {
   MoeShape shape;

@@ -15,6 +15,7 @@
 namespace gemmd {
 
 absl::StatusOr<GemmArgs> MakeGemmArgs(const CudaLayer& layer, const GemmCall& call);
+DenseOptions DenseOptionsOf(const GemmCall& call);
 
 // Extents of the whole request; `tokens` may be lowered to run it in chunks.
 absl::StatusOr<MoeShape> MakeMoeShape(const CudaLayer& gate_up, const CudaLayer& down,

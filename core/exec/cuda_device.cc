@@ -27,10 +27,6 @@ namespace {
 
 constexpr absl::Duration kCompileLimit = absl::Minutes(5);  // of one layer's kernels
 
-DenseOptions OptionsOf(const GemmCall& call) {
-  return {call.batch_invariant, call.numerics, call.fp16_accumulation};
-}
-
 // A driver stream and the workspace of its requests, which only grows.
 class CudaStream : public Stream {
  public:
@@ -236,7 +232,7 @@ class CudaDevice : public Device {
       GEMMD_ASSIGN_OR_RETURN(quantizer, layer->TransformerFor(args.x_type, call.hadamard_block));
     }
     if (quantizer != nullptr) return LaunchQuantized(*queue, *layer, *quantizer, args, call);
-    const DenseRequest request = DenseRequestOf(args, OptionsOf(call));
+    const DenseRequest request = DenseRequestOf(args, DenseOptionsOf(call));
     layer->kernels().Note(request);
     const std::shared_ptr<const LayerPlan> plan = layer->plan();  // until the kernel has run
     GEMMD_ASSIGN_OR_RETURN(const GemmKernel* const kernel, plan->Serve(request));
@@ -260,7 +256,7 @@ class CudaDevice : public Device {
         queue.Workspace(LayoutQuantizeWorkspace(quantizer, launch.rows_at_a_time).bytes));
     const GemmArgs seen =
         QuantizeInFront(quantizer, args, launch.tensors, launch.workspace).gemm;
-    const DenseRequest request = DenseRequestOf(seen, OptionsOf(call));
+    const DenseRequest request = DenseRequestOf(seen, DenseOptionsOf(call));
     layer.kernels().Note(request);
     const std::shared_ptr<const LayerPlan> plan = layer.plan();  // until the kernel has run
     GEMMD_ASSIGN_OR_RETURN(launch.gemm, plan->Serve(request));

@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -86,7 +85,7 @@ std::string HalfSumsText(const LayerPlan& plan, int64_t m) {
   for (const LayerPlan::Packed& packed : plan.packed) {
     if (!packed.half_sums) continue;
     const GemmKernel& kernel = packed.plan.KernelFor(m);
-    if (!absl::EndsWith(kernel.name, "_f16sums")) return "";  // small tiles
+    if (!kernel.half_sums) return "";  // small tiles
     return absl::StrCat(kernel.name, " for ", ElementTypeName(packed.x_type), " x",
                         kernel.kernel == nullptr ? ", compiled once a request permits it" : "");
   }

@@ -39,6 +39,7 @@ struct GemmKernel {
   bool needs_x_map = false;   // x must be as HasXMap says
   int dynamic_shared_bytes = 0;
   bool overlaps_previous = false;  // as cuda::LaunchGrid: the kernel waits for the one in front by itself
+  bool half_sums = false;          // it sums in float16
   std::vector<std::pair<std::string, std::string>> config;  // for explain
 };
 

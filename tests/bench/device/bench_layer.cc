@@ -27,10 +27,6 @@ int64_t ViewBytes(const MatrixView& view) { return view.rows * view.columns * vi
 
 constexpr DenseRequest kHalfSums = {.x_type = ElementType::kFloat16, .half_sums = true};
 
-DenseOptions OptionsOf(const GemmCall& call) {
-  return {.batch_invariant = call.batch_invariant, .half_sums = call.fp16_accumulation};
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BenchLayer>> BenchLayer::Load(Device& device,
@@ -78,14 +74,14 @@ Operation BenchLayer::MakeOperation(const GemmCall& call, CUstream stream) const
     GEMMD_ASSIGN_OR_RETURN(const GemmArgs args, MakeGemmArgs(*layer_, call));
     const std::shared_ptr<const LayerPlan> plan = layer_->plan();
     return LaunchDense(layer_->gpu().driver,
-                       plan->DenseKernelFor(DenseRequestOf(args, OptionsOf(call))), args, stream);
+                       plan->DenseKernelFor(DenseRequestOf(args, DenseOptionsOf(call))), args, stream);
   };
 }
 
 absl::StatusOr<Row> BenchLayer::Describe(const GemmCall& call) const {
   GEMMD_ASSIGN_OR_RETURN(const GemmArgs args, MakeGemmArgs(*layer_, call));
   const std::shared_ptr<const LayerPlan> plan = layer_->plan();
-  const GemmKernel& kernel = plan->DenseKernelFor(DenseRequestOf(args, OptionsOf(call)));
+  const GemmKernel& kernel = plan->DenseKernelFor(DenseRequestOf(args, DenseOptionsOf(call)));
   const CallReport report = ReportOf(kernel, format_.spec, format_.x, layer_->why_not_quantized());
   return DescribeRun(call, kernel, report);
 }

@@ -1,6 +1,5 @@
 #include "core/checkpoint/checkpoint.h"
 
-#include <algorithm>
 #include <new>
 #include <set>
 #include <utility>
@@ -66,18 +65,6 @@ void IgnoreCacheScales(ModuleTensors& tensors) {
 bool IsPlainLinear(const ModuleTensors& tensors) {
   const TensorInfo* weight = tensors.Find(".weight");
   return weight != nullptr && weight->shape.size() == 2;
-}
-
-// A linear of transformers' Conv1D, which stores [K, N]: GPT-2's attention and MLP, and those that derive from it.
-bool IsConv1D(const ModelFacts& facts, const std::string& module) {
-  constexpr absl::string_view kModels[] = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer"};
-  constexpr absl::string_view kModules[] = {".c_attn", ".c_proj", ".c_fc", ".q_attn"};
-  const bool is_such_model = std::any_of(facts.model_types.begin(), facts.model_types.end(), [&](const auto& type) {
-    return std::find(std::begin(kModels), std::end(kModels), type) != std::end(kModels);
-  });
-  return is_such_model && std::any_of(std::begin(kModules), std::end(kModules), [&](absl::string_view name) {
-           return absl::EndsWith(absl::StrCat(".", module), name);
-         });
 }
 
 // What is read, and how.

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "core/checkpoint/module_names.h"
@@ -75,6 +76,17 @@ PlainModules SortPlainModules(const CheckpointFiles& files) {
 }
 
 }  // namespace
+
+bool IsConv1D(const ModelFacts& facts, const std::string& module) {
+  constexpr absl::string_view kModels[] = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer"};
+  constexpr absl::string_view kModules[] = {".c_attn", ".c_proj", ".c_fc", ".q_attn"};
+  const bool is_such_model = std::any_of(facts.model_types.begin(), facts.model_types.end(), [&](const auto& type) {
+    return std::find(std::begin(kModels), std::end(kModels), type) != std::end(kModels);
+  });
+  return is_such_model && std::any_of(std::begin(kModules), std::end(kModules), [&](absl::string_view name) {
+           return absl::EndsWith(absl::StrCat(".", module), name);
+         });
+}
 
 std::vector<std::string> ListLinears(const CheckpointFiles& files) {
   PlainModules modules = SortPlainModules(files);

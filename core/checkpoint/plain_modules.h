@@ -11,11 +11,16 @@
 #include <vector>
 
 #include "core/checkpoint/checkpoint_files.h"
+#include "core/checkpoint/model_facts.h"
 
 namespace gemmd {
 
 // Sorted.
 std::vector<std::string> ListLinears(const CheckpointFiles& files);
+
+// Whether it is a linear of transformers' Conv1D, which stores [K, N]: GPT-2's attention and MLP, and those that derive
+// from it.
+bool IsConv1D(const ModelFacts& facts, const std::string& module);
 
 }  // namespace gemmd
 

@@ -1,6 +1,7 @@
 #include "kernels/select/sm90_choice.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "kernels/select/sm90_candidates.h"
@@ -85,6 +86,8 @@ bool Fits(const Sm90Config& config) {
     const bool one_sum =
         config.scale_on_weights || config.scale_step >= config.layout().slab_columns();
     if (!one_sum || (config.tokens < 128 && !config.layout().is_direct())) return false;
+    // Sums, partial sums, operands and scales of x of 256 tokens: the compiler spills.
+    if (config.tokens == 256 && config.has_x_scales && !config.layout().is_direct()) return false;
   }
   // Sums of int8 that are promoted more than once a slab, of decoded operands or with scales of x: the compiler
   // spills.
@@ -108,64 +111,60 @@ int FitStages(Sm90Config config, int wanted_bytes) {
   return config.stages;
 }
 
-// Parts of K that a cluster may add up. Sums, partial sums and scales of x of 256 tokens leave no registers for
-// the exchange's addresses.
-int MostParts(const Sm90Config& config) {
-  const bool is_full = config.is_slabwise() && config.tokens == 256 && config.has_x_scales &&
-                       !config.layout().is_direct();
-  return is_full ? 1 : kLargestCluster / config.sharers;
+// Parts of K that a cluster may add up, none of them empty.
+int MostParts(const Sm90Config& config, const LayerShape& shape) {
+  const int64_t stage_columns =
+      int64_t{config.unit().slab_columns()} * config.stage_slabs * config.column_groups;
+  return static_cast<int>(
+      std::min<int64_t>(kLargestCluster / config.sharers, Tiles(shape.k, stage_columns)));
 }
 
-// A candidate for M rows of x: how its tiles fall on the multiprocessors.
+// How a candidate's tiles for M rows of x fall on the multiprocessors, with K in `parts`.
 struct Spread {
-  int parts;            // of K
-  int most_parts;       // that a cluster and K allow
+  int parts;
   int64_t tiles;        // of w times x
   int64_t waves;        // of clusters that run at once
   int64_t block_slabs;  // that one warpgroup works on for a tile
 
-  // `parts` 0: the best.
-  static Spread Of(const Sm90Config& config, const LayerShape& shape, int64_t m, int parts = 0) {
-    const int64_t slabs = Tiles(shape.k, config.unit().slab_columns());
-    const int64_t stages = Tiles(slabs, config.stage_slabs * config.column_groups);
+  static Spread Of(const Sm90Config& config, const LayerShape& shape, int64_t m, int parts) {
     const int64_t row_tiles = Tiles(m, config.tokens);
     const int64_t w_tiles = Tiles(PackedLayout::Units(shape.n), config.row_groups);
     const int64_t clusters = Tiles(w_tiles, config.sharers) * row_tiles;
-    Spread spread;
-    spread.most_parts = static_cast<int>(std::min<int64_t>(MostParts(config), stages));
-    spread.parts = parts != 0 ? parts : BestParts(clusters, config.sharers, spread.most_parts);
-    spread.tiles = w_tiles * row_tiles;
-    spread.waves = Tiles(clusters, kActiveClusters[spread.parts * config.sharers - 1]);
-    spread.block_slabs = Tiles(slabs, config.column_groups * spread.parts);
-    return spread;
-  }
-
-  // The most parts of K with which `clusters` clusters of `sharers` blocks for each part run at once.
-  static int BestParts(int64_t clusters, int sharers, int most_parts) {
-    int best = 1;
-    for (int parts = 2; parts <= most_parts; ++parts) {
-      if (clusters <= kActiveClusters[parts * sharers - 1]) best = parts;
-    }
-    return best;
+    return {parts, w_tiles * row_tiles, Tiles(clusters, kActiveClusters[parts * config.sharers - 1]),
+            Tiles(Tiles(shape.k, config.unit().slab_columns()), config.column_groups * parts)};
   }
 };
 
-// Few rows of x: reading the weights takes the time, so that most blocks should be busy. Where two tiles keep
-// as many busy, small ones without an exchange between blocks were measured to be 3 to 17 percent faster, but
-// for decoded weights and more than 8 rows of x, which every tile copies.
-double IdleShare(const Sm90Config& config, const Spread& spread) {
-  constexpr double kExchange = 0.02;  // of a part of K
-  const bool exchange_counts = config.tokens <= 8 || config.layout().is_direct();
-  return static_cast<double>(spread.waves) / static_cast<double>(spread.tiles * spread.parts) *
-         (exchange_counts ? 1 + kExchange * (spread.parts - 1) : 1);
+// What all tiles read of weights and x.
+double TileBytes(const Sm90Config& config, const LayerShape& shape, const Spread& spread) {
+  const double weights = static_cast<double>(config.layout().Bytes(
+      int64_t{config.row_groups} * PackedLayout::kUnitRows, shape.k));
+  const double x = static_cast<double>(shape.k) * config.tokens * config.operand().bits() / 8;
+  return static_cast<double>(spread.tiles) * (weights + x / config.sharers);
 }
 
-// Many rows of x: what the waves of tiles take.
-double Cycles(const Sm90Config& config, const Spread& spread) {
+// Weights, x and y, each once.
+double LeastBytes(const Sm90Config& config, const LayerShape& shape, int64_t m) {
+  constexpr double kYBytes = 2;
+  const double x_bytes = config.operand().bits() / 8.0;
+  return static_cast<double>(config.layout().Bytes(shape.n, shape.k)) +
+         static_cast<double>(m) * (static_cast<double>(shape.k) * x_bytes +
+                                   static_cast<double>(shape.n) * kYBytes);
+}
+
+// What `m` rows of x take.
+double Cycles(const Sm90Config& config, const LayerShape& shape, int64_t m, const Spread& spread) {
   const Sm90Pace pace = Sm90PaceOf(config);
-  return static_cast<double>(spread.waves) *
-         (static_cast<double>(spread.block_slabs) * pace.slab + pace.tile +
-          (spread.parts > 1 ? pace.exchange : 0.0));
+  const Sm90Memory memory = Sm90MemoryFor(config);
+  double tile = static_cast<double>(spread.block_slabs) * pace.slab + pace.tile;
+  if (spread.parts > 1) tile += pace.exchange + memory.part * (spread.parts - 2);
+  double work = static_cast<double>(spread.waves) * tile;
+  if (memory.tile_bytes_per_cycle > 0) {
+    work += TileBytes(config, shape, spread) / memory.tile_bytes_per_cycle;
+  }
+  const double least = LeastBytes(config, shape, m) / memory.bytes_per_cycle;
+  return memory.start +
+         std::pow(std::pow(work, memory.power) + std::pow(least, memory.power), 1 / memory.power);
 }
 
 int ResidentClusters(const Sm90Config& config, int parts) {
@@ -184,33 +183,38 @@ Sm90Choice WithParts(Sm90Config config, int64_t m, int parts) {
   return choice;
 }
 
-// The best of `candidates` for up to `m` rows of x; none: cluster 0.
-template <typename Cost>
-Sm90Choice Choose(const Sm90Config& start, const LayerShape& shape, int64_t m,
-                  const std::vector<Candidate>& candidates, Cost cost) {
-  Sm90Choice best;
-  best.largest_m = m;
-  double least = 0;
-  for (const Candidate& candidate : candidates) {
-    Sm90Config config = WithCandidate(start, candidate);
-    if (!Fits(config)) continue;
-    const Spread spread = Spread::Of(config, shape, m);
-    const double price = cost(config, spread);
-    if (best.cluster != 0 && price >= least) continue;
-    least = price;
-    config.stages = FitStages(config, candidate.weight_bytes);
-    best = WithParts(config, m, spread.parts);
-    best.model_cycles = price;
+void AddInAllParts(const Sm90Config& start, const Candidate& tile, const LayerShape& shape, int64_t m,
+                   std::vector<Sm90Choice>& choices) {
+  Sm90Config config = WithCandidate(start, tile);
+  if (!Fits(config)) return;
+  config.stages = FitStages(config, tile.weight_bytes);
+  for (int parts = 1; parts <= MostParts(config, shape); ++parts) {
+    choices.push_back(WithParts(config, m, parts));
+    choices.back().model_cycles = Cycles(config, shape, m, Spread::Of(config, shape, m, parts));
   }
-  return best;
 }
 
-// Four math warpgroups, or two: operands that need no decoding keep two busy enough, and their chunks are
-// large.
-std::vector<Candidate> FewRows(int tokens, bool four_groups) {
+// For up to `m` rows of x, the fastest first.
+std::vector<Sm90Choice> Ranked(const Sm90Config& start, const LayerShape& shape, int64_t m,
+                               const std::vector<Candidate>& tiles) {
+  std::vector<Sm90Choice> choices;
+  for (const Candidate& tile : tiles) AddInAllParts(start, tile, shape, m, choices);
+  std::stable_sort(choices.begin(), choices.end(), [](const Sm90Choice& a, const Sm90Choice& b) {
+    return a.model_cycles < b.model_cycles;
+  });
+  return choices;
+}
+
+// Two math warpgroups, or four where there is something to decode: operands that need none keep two busy enough,
+// and their chunks are large.
+std::vector<Candidate> FewRows(int tokens, bool is_direct) {
   const int bytes = tokens <= 16 ? 64 * kKiB : 96 * kKiB;
-  if (!four_groups) return {{tokens, 2, 2, 1, 1, bytes}, {tokens, 2, 1, 2, 1, bytes}};
-  return {{tokens, 2, 4, 1, 1, bytes}, {tokens, 2, 2, 2, 1, bytes}, {tokens, 2, 1, 4, 1, bytes}};
+  std::vector<Candidate> candidates = {{tokens, 2, 2, 1, 1, bytes}, {tokens, 2, 1, 2, 1, bytes}};
+  if (is_direct) return candidates;
+  for (const int row_groups : {4, 2, 1}) {
+    candidates.push_back({tokens, 2, row_groups, 4 / row_groups, 1, bytes});
+  }
+  return candidates;
 }
 
 std::vector<Candidate> ManyRows(int64_t m) {
@@ -235,22 +239,17 @@ bool IsLaunchedAs(const Sm90Choice& a, const Sm90Choice& b) {
 
 Sm90Choice ChooseForFewRows(const Sm90Config& config, const LayerShape& shape, int tokens) {
   const bool is_direct = config.layout().is_direct();
-  Sm90Choice choice;
-  // Too many registers: fewer warpgroups, then fewer rows of x.
-  for (int tile = tokens; choice.cluster == 0; tile /= 2) {
-    for (const bool four_groups : {true, false}) {
-      if (choice.cluster != 0 || (four_groups && is_direct)) continue;
-      choice = Choose(config, shape, tokens, FewRows(tile, four_groups), IdleShare);
-    }
+  std::vector<Sm90Choice> choices;
+  for (int tile = tokens; choices.empty(); tile /= 2) {  // else too many registers
+    choices = Ranked(config, shape, tokens, FewRows(tile, is_direct));
   }
-  choice.model_cycles = 0;
-  return choice;
+  return choices.front();
 }
 
 Sm90Choice ChooseForManyRows(const Sm90Config& config, const LayerShape& shape, int64_t m) {
-  Sm90Choice choice = Choose(config, shape, m, ManyRows(m), Cycles);
-  if (choice.cluster != 0) return choice;
-  choice = ChooseForFewRows(config, shape, 32);
+  const std::vector<Sm90Choice> choices = Ranked(config, shape, m, ManyRows(m));
+  if (!choices.empty()) return choices.front();
+  Sm90Choice choice = ChooseForFewRows(config, shape, 32);
   choice.largest_m = m;
   return choice;
 }
@@ -272,64 +271,22 @@ Sm90Config StartConfig(const QuantSpec& spec, const LayerShape& shape, ElementTy
   return config;
 }
 
-// What tuning tries beside the choice, family by family: a tile in all its parts of K.
-struct Family {
-  Candidate candidate;
-  bool reads_weights;  // for few rows of x: its price is IdleShare, else Cycles
-};
-
-std::vector<Family> FamiliesAt(const Sm90Config& config, int64_t m) {
+// What tuning tries beside the choice.
+std::vector<Candidate> TilesAt(const Sm90Config& config, int64_t m) {
   constexpr int64_t kMostFewRows = 32;
-  const bool is_direct = config.layout().is_direct();
-  std::vector<Family> families;
+  std::vector<Candidate> tiles;
   for (const int tile : {8, 16, 32}) {
     if (m > kMostFewRows || m > 2 * tile || (tile > 8 && m <= tile / 2)) continue;
-    for (const bool four_groups : {true, false}) {
-      if (four_groups && is_direct) continue;
-      for (Candidate candidate : FewRows(tile, four_groups)) {
-        for (const int bytes : {64 * kKiB, 96 * kKiB}) {
-          candidate.weight_bytes = bytes;
-          families.push_back({candidate, true});
-        }
+    for (Candidate candidate : FewRows(tile, config.layout().is_direct())) {
+      for (const int bytes : {64 * kKiB, 96 * kKiB}) {
+        candidate.weight_bytes = bytes;
+        tiles.push_back(candidate);
       }
     }
   }
-  if (m <= kMostFewRows / 2) return families;
-  for (const Candidate& candidate : ManyRows(m)) families.push_back({candidate, false});
-  return families;
-}
-
-struct Priced {
-  Sm90Choice candidate;
-  bool reads_weights;
-  int rank;  // in its family
-  double price;
-};
-
-std::vector<Priced> PriceFamily(const Family& family, const Sm90Config& start,
-                                const LayerShape& shape, int64_t m) {
-  std::vector<Priced> priced;
-  Sm90Config config = WithCandidate(start, family.candidate);
-  if (!Fits(config)) return priced;
-  config.stages = FitStages(config, family.candidate.weight_bytes);
-  for (int parts = 1; parts <= Spread::Of(config, shape, m).most_parts; ++parts) {
-    const Spread spread = Spread::Of(config, shape, m, parts);
-    Sm90Choice candidate = WithParts(config, m, parts);
-    if (!family.reads_weights) candidate.model_cycles = Cycles(config, spread);
-    priced.push_back({candidate, family.reads_weights, 0,
-                      family.reads_weights ? IdleShare(config, spread) : candidate.model_cycles});
-  }
-  std::stable_sort(priced.begin(), priced.end(),
-                   [](const Priced& a, const Priced& b) { return a.price < b.price; });
-  for (size_t i = 0; i < priced.size(); ++i) priced[i].rank = static_cast<int>(i);
-  return priced;
-}
-
-// IdleShare ranks coarsely, so every family's best comes before any second best; Cycles decide alone.
-bool ComesBefore(const Priced& a, const Priced& b) {
-  if (a.reads_weights != b.reads_weights) return a.reads_weights;
-  if (a.reads_weights && a.rank != b.rank) return a.rank < b.rank;
-  return a.price < b.price;
+  if (m <= kMostFewRows / 2) return tiles;
+  for (const Candidate& candidate : ManyRows(m)) tiles.push_back(candidate);
+  return tiles;
 }
 
 }  // namespace
@@ -337,12 +294,6 @@ bool ComesBefore(const Priced& a, const Priced& b) {
 std::vector<Sm90Choice> Sm90CandidatesAt(const QuantSpec& spec, const LayerShape& shape,
                                          ElementType x_type, int64_t m) {
   const Sm90Config start = StartConfig(spec, shape, x_type);
-  std::vector<Priced> priced;
-  for (const Family& family : FamiliesAt(start, m)) {
-    for (Priced& one : PriceFamily(family, start, shape, m)) priced.push_back(std::move(one));
-  }
-  std::stable_sort(priced.begin(), priced.end(), &ComesBefore);
-
   std::vector<Sm90Choice> candidates;
   for (const Sm90Choice& choice : ChooseSm90(spec, shape, x_type)) {
     if (candidates.empty() && m <= choice.largest_m) candidates.push_back(choice);
@@ -350,14 +301,14 @@ std::vector<Sm90Choice> Sm90CandidatesAt(const QuantSpec& spec, const LayerShape
   if (candidates.empty()) return candidates;  // more rows than a grid can count
   candidates.front().largest_m = m;
   candidates.front().model_cycles = 0;  // it was for another M
-  for (const Priced& one : priced) {
+  for (const Sm90Choice& one : Ranked(start, shape, m, TilesAt(start, m))) {
     const auto same = std::find_if(candidates.begin(), candidates.end(), [&](const auto& other) {
-      return TilingOf(other) == TilingOf(one.candidate);
+      return TilingOf(other) == TilingOf(one);
     });
     if (same == candidates.end()) {
-      candidates.push_back(one.candidate);
+      candidates.push_back(one);
     } else {
-      same->model_cycles = one.candidate.model_cycles;
+      same->model_cycles = one.model_cycles;
     }
   }
   return candidates;

@@ -16,7 +16,7 @@ struct Sm90Choice {
   Sm90Config config;
   int cluster = 0;   // blocks: config.sharers tiles times the parts of K
   int resident = 0;  // clusters that walk over all tiles; 0: one for each
-  double model_cycles = 0;  // what the model expects; 0: it only ranks kernels for few rows
+  double model_cycles = 0;  // what the model (sm90_pace.h) expects for `largest_m` rows
 };
 
 // The most rows that a grid of the choice's tiles can count.

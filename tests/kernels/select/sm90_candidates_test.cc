@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <set>
 #include <string>
-#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/jit/compiler.h"
@@ -113,48 +112,34 @@ TEST(Sm90CandidatesTest, AllAreDistinctAndFitTheMultiprocessor) {
   });
 }
 
-// Their sums and scales of x fill the registers: the exchange of parts of K spilled.
-TEST(Sm90CandidatesTest, DecodedWeightsWithScalesOfXAreNotSplitInTilesOf256) {
-  int large_tiles = 0;
+// Their sums, partial sums and scales of x do not fit into the registers: int8 and e4m3 were seen to spill.
+TEST(Sm90CandidatesTest, DecodedWeightsWithScalesOfXHaveNoTilesOf256) {
   for (const NumberFormat& activation : {kFloat8E4M3, kFloat8E5M2, kInt8}) {
-    QuantSpec spec;
-    spec.weight = IntegerFormat(2);
-    spec.scale = kFloat32;
-    spec.scale_block_k = 256;
-    spec.activation = activation;
-    spec.activation_scale = ActivationScaleKind::kDynamicGroup;
-    spec.activation_group = 128;
-    for (const int64_t n : {512, 8192}) {
-      for (const Sm90Choice& choice :
-           Sm90CandidatesAt(spec, {1, n, 8192}, Sm90XTypes(spec).front(), 256)) {
-        if (choice.config.tokens < 256) continue;
-        ++large_tiles;
-        EXPECT_FALSE(choice.config.splits_k) << KernelName(choice.config);
+    for (const int bits : {2, 3, 4}) {
+      QuantSpec spec = Spec(IntegerFormat(bits), kFloat32, 256, activation);
+      spec.activation_scale = ActivationScaleKind::kDynamicGroup;
+      spec.activation_group = 128;
+      for (const int64_t n : {512, 8192}) {
+        for (const int64_t m : {256, 4096}) {
+          for (const Sm90Choice& choice :
+               Sm90CandidatesAt(spec, {1, n, 8192}, Sm90XTypes(spec).front(), m)) {
+            EXPECT_LT(choice.config.tokens, 256) << KernelName(choice.config);
+          }
+        }
       }
     }
   }
-  EXPECT_GT(large_tiles, 0);
 }
 
-TEST(Sm90CandidatesTest, ManyRowsComeInTheOrderOfTheModelsCycles) {
-  const auto candidates = Sm90CandidatesAt(Specs()[0], {1, 8192, 8192}, ElementType::kBFloat16, 512);
-  ASSERT_GT(candidates.size(), 6u);
-  for (size_t i = 2; i < candidates.size(); ++i) {
-    EXPECT_GT(candidates[i].model_cycles, 0);
-    EXPECT_GE(candidates[i].model_cycles, candidates[i - 1].model_cycles);
+TEST(Sm90CandidatesTest, TheyComeInTheOrderOfTheModelsCycles) {
+  for (const int64_t m : {8, 32, 64, 512}) {
+    const auto candidates = Sm90CandidatesAt(Specs()[0], {1, 8192, 8192}, ElementType::kBFloat16, m);
+    ASSERT_GT(candidates.size(), 6u);
+    EXPECT_GT(candidates[0].model_cycles, 0);
+    for (size_t i = 2; i < candidates.size(); ++i) {
+      EXPECT_GE(candidates[i].model_cycles, candidates[i - 1].model_cycles) << "M = " << m;
+    }
   }
-}
-
-TEST(Sm90CandidatesTest, FewRowsOfferOtherTilesBeforeOtherParts) {
-  const auto candidates = Sm90CandidatesAt(Specs()[0], {1, 8192, 8192}, ElementType::kBFloat16, 8);
-  ASSERT_GT(candidates.size(), 6u);
-  std::set<std::tuple<int, int, int>> tiles;
-  for (size_t i = 0; i < 6; ++i) {
-    const Sm90Config& config = candidates[i].config;
-    tiles.emplace(config.row_groups, config.column_groups, config.stages);
-    EXPECT_EQ(candidates[i].model_cycles, 0) << "the model only ranks them";
-  }
-  EXPECT_GE(tiles.size(), 5u);
 }
 
 TEST(Sm90CandidatesTest, ATilingFindsItsCandidateAndNoOther) {

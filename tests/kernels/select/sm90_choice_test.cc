@@ -188,6 +188,30 @@ TEST(Sm90ChoiceTest, ManyRowsTakeTilesOf256AndStagesOfOneSlab) {
   EXPECT_FALSE(ConfigFor(choices, 32).is_slabwise());
 }
 
+// Measured (tests/bench/README.md): 12 to 18 percent of the time of block-scaled layers was lost by tiles of 128.
+TEST(Sm90ChoiceTest, BlockScaledLayersTakeTilesOf256) {
+  QuantSpec spec = BlockSpec(128);
+  for (const LayerShape& shape : {LayerShape{1, 8192, 8192}, LayerShape{1, 4096, 7168}, LayerShape{1, 28672, 4096}}) {
+    for (const int64_t m : {1024, 2048, 4096}) {
+      EXPECT_EQ(ConfigFor(ChooseSm90(spec, shape, ElementType::kFloat8E4M3), m).tokens, 256) << shape.n << " " << m;
+    }
+  }
+}
+
+// Each wave of clusters would wait for its exchange: 20 to 40 percent were lost.
+TEST(Sm90ChoiceTest, NoLayerOfSeveralWavesIsCutAlongK) {
+  for (const QuantSpec& spec : {ChoiceSpec(kBFloat16, 128), BlockSpec(128), ChoiceSpecWith(kFloat4E2M1, kFloat8E4M3)}) {
+    for (const LayerShape& shape : {LayerShape{1, 5120, 5120}, LayerShape{1, 18432, 7168}, LayerShape{1, 7168, 16384}}) {
+      for (const Sm90Choice& choice : ChooseSm90(spec, shape, Sm90XTypes(spec).front())) {
+        const int64_t w_tiles = shape.n / PackedLayout::kUnitRows / choice.config.row_groups;
+        const int64_t tiles = w_tiles * (choice.largest_m / choice.config.tokens);
+        if (choice.largest_m < 512 || tiles < 3 * 132) continue;
+        EXPECT_EQ(choice.cluster, choice.config.sharers) << shape.n << " M = " << choice.largest_m;
+      }
+    }
+  }
+}
+
 TEST(Sm90ChoiceTest, RoundsWeightsOnlyToTheTypeTheirScalesHave) {
   const LayerShape shape = {1, 8192, 8192};
   const auto rounds = [&](const NumberFormat& scale, ElementType x_type, int64_t m) {

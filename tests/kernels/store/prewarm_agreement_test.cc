@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -126,6 +127,18 @@ TEST_F(PrewarmAgreementTest, OfALayerThatIsQuantizedInFront) {
   }
 }
 
+// A candidate for `m` rows whose kernel the model takes for no M.
+std::optional<Sm90Choice> NotOfTheModel(const QuantSpec& spec, const LayerShape& shape, int64_t m) {
+  std::set<std::string> chosen;
+  for (const Sm90Choice& choice : ChooseSm90(spec, shape, ElementType::kBFloat16)) {
+    chosen.insert(RenderProgram(choice.config));
+  }
+  for (const Sm90Choice& candidate : Sm90CandidatesAt(spec, shape, ElementType::kBFloat16, m)) {
+    if (!chosen.contains(RenderProgram(candidate.config))) return candidate;
+  }
+  return std::nullopt;
+}
+
 // Which kernels these are follows from what was measured on a GPU like this one.
 TEST_F(PrewarmAgreementTest, OfALayerThatWasMeasured) {
   PrewarmLayer layer = LayerOf(IntegerFormat(4));
@@ -137,8 +150,9 @@ TEST_F(PrewarmAgreementTest, OfALayerThatWasMeasured) {
   entry.key = TuningKeyOf(h200, layer.spec, layer.shape, ElementType::kBFloat16);
   entry.conditions.kernels = tuning->kernels_digest();
   MeasuredPoint point{.m = 64, .ns = 1000, .model_choice_ns = 2000};
-  point.tiling =
-      TilingOf(Sm90CandidatesAt(layer.spec, layer.shape, ElementType::kBFloat16, 64).at(3));
+  const std::optional<Sm90Choice> another = NotOfTheModel(layer.spec, layer.shape, point.m);
+  ASSERT_TRUE(another.has_value());
+  point.tiling = TilingOf(*another);
   entry.points = {point};
   ASSERT_TRUE(tuning->Put(entry).ok());
 

@@ -20,6 +20,7 @@ namespace gemmd {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr LayerShape kShape = {1, 512, 1024};
 const DeviceClass kDevice = {"Fake GPU", 132, 1980};
@@ -152,7 +153,7 @@ class LayerTunerTest : public ::testing::Test {
 };
 
 TEST_F(LayerTunerTest, TheFastestCandidateIsKeptAndServesFromThenOn) {
-  EXPECT_EQ(ChosenByAt(8), "the model");
+  EXPECT_THAT(ChosenByAt(8), StartsWith("the model, which expects "));
   ASSERT_TRUE(Tune(Settings()).ok());
   ASSERT_EQ(steps_.size(), 2u);
   EXPECT_EQ(steps_[1].done, 2);
@@ -292,7 +293,9 @@ TEST_F(LayerTunerTest, KernelsAreTestedOncePerWayToLaunchThem) {
 TEST_F(LayerTunerTest, WhatDoesNotCompileFallsOut) {
   const auto candidates = Sm90CandidatesAt(Spec(), kShape, ElementType::kBFloat16, 8);
   compiler_.Reject(absl::StrCat("kRowGroups = ", candidates[0].config.row_groups, ";"));
-  ASSERT_TRUE(Tune(Settings({8})).ok());
+  TuneSettings settings = Settings({8});
+  settings.candidates = 64;  // the first ones are the same tile with K in other parts
+  ASSERT_TRUE(Tune(settings).ok());
   EXPECT_EQ(steps_[0].outcome, TuneOutcome::kMeasured);
   EXPECT_NE(steps_[0].point.tiling.row_groups, candidates[0].config.row_groups);
   EXPECT_EQ(steps_[0].point.model_choice_ns, 0) << "the model's kernel did not run";
@@ -386,7 +389,7 @@ TEST_F(LayerTunerTest, PointsOfAnotherGpuDecideNothing) {
   std::filesystem::remove_all(compiler_.cache_directory() / "tuning");
   Reopen();
   ASSERT_TRUE(store_->Import(elsewhere->Export()).ok());
-  EXPECT_EQ(ChosenByAt(8), "the model");
+  EXPECT_THAT(ChosenByAt(8), StartsWith("the model, which expects "));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "core/checkpoint/errors.h"
 #include "core/checkpoint/modelopt.h"
 #include "core/checkpoint/module_names.h"
+#include "core/checkpoint/other_content.h"
 #include "core/checkpoint/paths.h"
 #include "core/checkpoint/unindexed_files.h"
 
@@ -58,9 +59,10 @@ absl::StatusOr<J> CheckpointFiles::ReadJson(const std::string& name) const {
   if (static_cast<uintmax_t>(stream.gcount()) != size) {
     return BadCheckpoint(absl::StrCat(shown, ": became shorter while it was read"));
   }
-  auto document = ParseJsonObject<J>(text);
-  if (!document.ok()) return Annotate(document.status(), shown);
-  return document;
+  auto document = ParseJsonObject<J>(text, JsonDialect::kPython);
+  if (document.ok()) return document;
+  const std::string other = OtherContent(absl::string_view(text).substr(0, kTellingStart));
+  return Annotate(other.empty() ? document.status() : BadCheckpoint(other), shown);
 }
 
 absl::StatusOr<std::unique_ptr<CheckpointFiles>> CheckpointFiles::Open(

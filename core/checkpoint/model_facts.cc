@@ -13,8 +13,8 @@
 namespace gemmd {
 namespace {
 
-constexpr uint64_t kMostCounted = 1 << 16;  // experts, layers
-constexpr uint64_t kLargestSize = 1 << 30;  // of a row or column
+constexpr int64_t kMostCounted = 1 << 16;  // experts, layers
+constexpr int64_t kLargestSize = 1 << 30;  // of a row or column
 
 bool IsExpertCount(const std::string& key) {
   static const auto* const kKeys =
@@ -26,10 +26,8 @@ bool IsExpertCount(const std::string& key) {
 // 0 where there are none: models without experts write 0 or null.
 absl::StatusOr<int64_t> CountOf(const std::string& key, const Json& value) {
   if (value.is_null()) return 0;
-  if (!value.is_number_unsigned() || value.get<uint64_t>() > kMostCounted) {
-    return WrongField(key, absl::StrCat("a count of at most ", kMostCounted), value);
-  }
-  return static_cast<int64_t>(value.get<uint64_t>());
+  if (!IsIntegerIn(value, 0, kMostCounted)) return WrongField(key, IntegersText(0, kMostCounted), value);
+  return value.get<int64_t>();
 }
 
 absl::Status AddExpertCounts(const std::string& key, const Json& value, ModelFacts& facts) {
@@ -134,10 +132,10 @@ absl::Status AddSizes(const Json& object, const std::string& path,
     if (field == nullptr) continue;
     const Json one = Json::array({*field});
     for (const Json& size : field->is_array() ? *field : one) {
-      if (!size.is_number_unsigned() || size.get<uint64_t>() > kLargestSize) {
-        return WrongField(path + name, absl::StrCat("a number of at most ", kLargestSize), *field);
+      if (!IsIntegerIn(size, 0, kLargestSize)) {
+        return WrongField(path + name, IntegersText(0, kLargestSize), *field);
       }
-      sizes.push_back(static_cast<int64_t>(size.get<uint64_t>()));
+      sizes.push_back(size.get<int64_t>());
     }
   }
   return absl::OkStatus();

@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "core/checkpoint/errors.h"
 #include "core/checkpoint/json.h"
+#include "core/checkpoint/other_content.h"
 
 namespace gemmd {
 namespace {
@@ -125,7 +126,9 @@ absl::StatusOr<uint64_t> HeaderLength(absl::string_view start, uint64_t file_siz
   }
   uint64_t length;
   std::memcpy(&length, start.data(), sizeof(length));
-  if (length > kLargestHeader) {
+  if (length > kLargestHeader) {  // so is any text
+    const std::string other = OtherContent(start);
+    if (!other.empty()) return BadCheckpoint(other);
     return BadCheckpoint(
         absl::StrCat("header of ", length, " bytes, the limit is ", kLargestHeader));
   }
@@ -225,7 +228,7 @@ absl::StatusOr<SafetensorsFile::Start> SafetensorsFile::ReadStart(const std::fil
   GEMMD_ASSIGN_OR_RETURN(const Descriptor descriptor, Descriptor::Open(path, name));
   Start start;
   GEMMD_ASSIGN_OR_RETURN(start.version, descriptor.Stat());
-  start.bytes.resize(std::min(start.file_size(), kLengthBytes));
+  start.bytes.resize(std::min(start.file_size(), uint64_t{kTellingStart}));
   GEMMD_RETURN_IF_ERROR(descriptor.ReadAt(0, start.bytes.data(), start.bytes.size()));
   const auto length = HeaderLength(start.bytes, start.file_size());
   if (!length.ok()) return Annotate(length.status(), name);

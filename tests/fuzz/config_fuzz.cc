@@ -54,7 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view input(reinterpret_cast<const char*>(data), size);
   const size_t line = input.find('\n');
   if (line == absl::string_view::npos) return 0;
-  const auto config = gemmd::ParseJsonObject<gemmd::Json>(input.substr(line + 1));
+  const auto config = gemmd::ParseJsonObject<gemmd::Json>(input.substr(line + 1), gemmd::JsonDialect::kPython);
   if (config.ok()) gemmd::Resolve(*config, std::string(input.substr(0, line)));
   return 0;
 }

@@ -136,7 +136,7 @@ TEST(InspectTest, TellsAFaultOfTheConfigOnce) {
   EXPECT_EQ(problem["file"], "hf_quant_config.json");
   EXPECT_EQ(problem["module"], kDownProj);
   EXPECT_THAT(problem["message"].get<std::string>(),
-              HasSubstr("\"group_size\": expected an integer below 2^63, got \"sixteen\"; and so for 6 more modules"));
+              HasSubstr("\"group_size\": expected an integer from -2^63 to 2^63 - 1, got \"sixteen\"; and so for 6 more modules"));
 }
 
 // What registration would say of a joined layer, without reading it.

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/errors.h"
+#include "core/checkpoint/json.h"
 #include "kernels/base/status.h"
 #include "tests/core/checkpoint/test_checkpoint.h"
 
@@ -55,8 +56,8 @@ const std::vector<Case>& Cases() {
       {kGptq, kConfig, "/bits", "5", "bits", "2, 3, 4, 8", "5"},
       {kGptq, kConfig, "/bits", "18446744073709551615", "bits", "an integer",
        "18446744073709551615"},
-      {kGptq, kConfig, "/group_size", "0", "group_size", "-1 or a positive number", "0"},
-      {kGptq, kConfig, "/group_size", "-2", "group_size", "-1 or a positive number", "-2"},
+      {kGptq, kConfig, "/group_size", "0", "group_size", "-1 or an integer from 1 to 2^30", "0"},
+      {kGptq, kConfig, "/group_size", "-2", "group_size", "-1 or an integer from 1 to 2^30", "-2"},
       {kGptq, kConfig, "/group_size", "1.5", "group_size", "an integer", "1.5"},
       {kGptq, kConfig, "/sym", R"("yes")", "sym", "true or false", R"("yes")"},
       {kGptq, kConfig, "/desc_act", "1", "desc_act", "true or false", "1"},
@@ -68,7 +69,7 @@ const std::vector<Case>& Cases() {
       {kGptq, kConfig, "/dynamic", R"({"(": {}})", "dynamic", "pattern", "("},
       {kGptq, kConfig, "/dynamic", R"({"model": 3})", "dynamic.model", "an object", "3"},
       {kAwq, kConfig, "/bits", R"([4])", "bits", "an integer", "[4]"},
-      {kAwq, kConfig, "/group_size", "0", "group_size", "-1 or a positive number", "0"},
+      {kAwq, kConfig, "/group_size", "0", "group_size", "-1 or an integer from 1 to 2^30", "0"},
       {kAwq, kConfig, "/version", R"("marlin")", "version", "gemm and gemv", "marlin"},
       {kAwq, kConfig, "/zero_point", "0", "zero_point", "true or false", "0"},
       {kAwq, kConfig, "/modules_to_not_convert", R"("lm_head")", "modules_to_not_convert",
@@ -86,7 +87,7 @@ const std::vector<Case>& Cases() {
        R"(weights: "num_bits")", "an integer", R"("4")"},
       {kCtInt, kConfig, "/config_groups/group_0/weights/num_bits", "9", "weights: ", "1 to 8", "9"},
       {kCtInt, kConfig, "/config_groups/group_0/weights/group_size", "-3", "group_size",
-       "a positive number", "-3"},
+       "an integer from 1 to 2^30", "-3"},
       {kCtInt, kConfig, "/config_groups/group_0/weights/actorder", "7", "actorder", "a string",
        "7"},
       {kCtInt, kConfig, "/config_groups/group_0/input_activations", R"("int8")",
@@ -102,11 +103,11 @@ const std::vector<Case>& Cases() {
       {kCtInt, kConfig, "/quantization_status", R"("calibration")", "quantization_status",
        "compressed", "calibration"},
       {kCtBlock, kConfig, "/config_groups/group_0/weights/block_structure", "", "block_structure",
-       "two positive integers", "none"},
+       kExtentPair, "none"},
       {kCtBlock, kConfig, "/config_groups/group_0/weights/block_structure", "[128, 0]",
-       "block_structure", "two positive integers", "[128,0]"},
+       "block_structure", kExtentPair, "[128,0]"},
       {kCtBlock, kConfig, "/config_groups/group_0/weights/block_structure", "[4294967424, 128]",
-       "block_structure", "two positive integers", "[4294967424,128]"},
+       "block_structure", kExtentPair, "[4294967424,128]"},
       {kCtBlock, kConfig, "/config_groups/group_0/weights/block_structure", R"("128")",
        "block_structure", "two positive integers", R"("128")"},
       {kCtNvfp4, kConfig, "/config_groups/group_0/input_activations/dynamic", "1",
@@ -114,13 +115,13 @@ const std::vector<Case>& Cases() {
       {kCtNvfp4, kConfig, "/config_groups/group_0/input_activations/dynamic", R"("global")",
        "dynamic", "true, false", R"("global")"},
       {kCtNvfp4, kConfig, "/config_groups/group_0/input_activations/group_size", "0", "group_size",
-       "a positive number", "0"},
+       "an integer from 1 to 2^30", "0"},
       {kFp8, kConfig, "/weight_block_size", R"("128x128")", "weight_block_size",
-       "two positive integers", R"("128x128")"},
-      {kFp8, kConfig, "/weight_block_size", "[128]", "weight_block_size", "two positive integers",
+       kExtentPair, R"("128x128")"},
+      {kFp8, kConfig, "/weight_block_size", "[128]", "weight_block_size", kExtentPair,
        "[128]"},
       {kFp8, kConfig, "/weight_block_size", "[128, -1]", "weight_block_size",
-       "two positive integers", "[128,-1]"},
+       kExtentPair, "[128,-1]"},
       {kFp8, kConfig, "/activation_scheme", R"("token")", "activation_scheme", "dynamic and static",
        "token"},
       {kFp8, kConfig, "/fmt", R"("e3m4")", "fmt", "e4m3 and e5m2", "e3m4"},
@@ -140,11 +141,11 @@ const std::vector<Case>& Cases() {
       {kQuark, kConfig, "/global_quant_config/weight", R"("int4")", "weight", "an object",
        R"("int4")"},
       {kQuark, kConfig, "/global_quant_config/weight/group_size", "-1", "group_size",
-       "a positive number", "-1"},
+       "an integer from 1 to 2^30", "-1"},
       {kQuark, kConfig, "/global_quant_config/weight/dtype", R"("mx6")", "weights of", "not read",
        "mx6"},
       {kQuark, kConfig, "/global_quant_config/weight/qscheme", R"("per_block")", "block_size",
-       "two positive integers", "none"},
+       kExtentPair, "none"},
       {kQuark, kConfig, "/layer_quant_config", "[1]", "layer_quant_config", "an object", "[1]"},
       {kQuark, kConfig, "/layer_quant_config", R"({"*": 3})", "layer_quant_config.*", "an object",
        "3"},
@@ -166,7 +167,7 @@ const std::vector<Case>& Cases() {
       {kModelOpt, kQuantConfigFile, "/quantization/group_size", R"("16")", "group_size",
        "an integer", R"("16")"},
       {kModelOpt, kQuantConfigFile, "/quantization/group_size", "-16", "group_size",
-       "a positive number", "-16"},
+       "an integer from 1 to 2^30", "-16"},
       {kModelOpt, kQuantConfigFile, "/quantization/group_size", "32", "group_size", "16", "32"},
       {kModelOpt, kQuantConfigFile, "/quantization/exclude_modules", R"("lm_head")",
        "exclude_modules", "a list of strings", R"("lm_head")"},
@@ -211,6 +212,10 @@ TEST(ConfigErrorsTest, OfTheModelNameFileKeyExpectedAndGot) {
         ModelCase{"text_config", R"({"model_type": []})", R"("text_config.model_type": expected a string, got [])"},
         ModelCase{"block_configs", "{}", R"("block_configs": expected a list of objects, got {})"},
         ModelCase{"block_configs", R"([{}, "x"])", R"("block_configs[1]": expected an object, got "x")"},
+        ModelCase{"num_experts", "-1", R"("num_experts": expected an integer from 0 to 65536, got -1)"},
+        ModelCase{"num_hidden_layers", "2.0", R"("num_hidden_layers": expected an integer from 0 to 65536, got 2.0)"},
+        ModelCase{"hidden_size", "-5", R"("hidden_size": expected an integer from 0 to 2^30, got -5)"},
+        ModelCase{"moe_intermediate_size", R"(["8"])", R"("moe_intermediate_size": expected an integer from 0 to 2^30, got ["8"])"},
         ModelCase{"block_configs", R"([{"ffn": 2}])", R"("block_configs[0].ffn": expected an object, got 2)"}}) {
     SCOPED_TRACE(absl::StrCat(one.key, " = ", one.value));
     EditableCheckpoint checkpoint(kGptq);
@@ -320,7 +325,7 @@ TEST(ConfigErrorsTest, NameTheFileOfOlderExporters) {
     std::string module;
     const std::string message(FirstError(directory.path(), module).message());
     EXPECT_EQ(message, (directory.path() / name).string() + ": module " + module +
-                           ": \"bits\": expected an integer below 2^63, got \"four\"");
+                           ": \"bits\": expected an integer from -2^63 to 2^63 - 1, got \"four\"");
   }
 }
 
@@ -331,9 +336,19 @@ TEST(ConfigErrorsTest, NameTheFileThatIsNoJson) {
   };
   for (const char* file : {kConfig, kQuantConfigFile, "model.safetensors.index.json"}) {
     for (const auto& [text, expected] :
-         std::vector<Text>{{"", "not valid JSON at byte 1"},
-                           {"{\"a\": 1", "not valid JSON at byte 8"},
-                           {"{} x", "not valid JSON at byte 4"},
+         std::vector<Text>{{"", "not valid JSON at line 1, column 1 (byte 1)"},
+                           {"{\"a\": 1", "not valid JSON at line 1, column 8 (byte 8)"},
+                           {"{} x", "not valid JSON at line 1, column 4 (byte 4)"},
+                           {"{\n  \"a\": 1,\n  \"b\": infinity\n}", "not valid JSON at line 3, column 8 (byte 20)"},
+                           {"{\"a\": 1NaN}", "not valid JSON at line 1, column 8 (byte 8)"},
+                           {"{\"a\": --Infinity}", "not valid JSON at line 1, column 8 (byte 8)"},
+                           {"{NaN: 1}", "not valid JSON at line 1, column 4 (byte 4)"},
+                           {"NaN", "expected a JSON object, got NaN"},
+                           {"[1, -Infinity]", "expected a JSON object, got [1,\"-Infinity\"]"},
+                           {"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+                            "a Git LFS pointer, not the file that it stands for: run \"git lfs pull\""},
+                           {"\n <!DOCTYPE html>",
+                            "an HTML or XML page, not the file that was to be downloaded: download it again"},
                            {"{\"a\": 1e999}", "the number 1e999 is none of float64"},
                            {"[1, 2]", "expected a JSON object, got [1,2]"},
                            {"{\"a\": 1, \"a\": 2}", "duplicate key \"a\""}}) {
@@ -386,6 +401,33 @@ TEST(ConfigErrorsTest, AByteOrderMarkIsNoError) {
   WriteFile(directory.path() / kConfig, "\xef\xbb\xbf" + checkpoint.config.dump());
   std::string module;
   EXPECT_TRUE(FirstError(directory.path(), module).ok());
+}
+
+// What json.dump of Python writes by default: "time_step_limit": [0.0, Infinity] in published configs.
+TEST(ConfigErrorsTest, NumbersThatJsonHasNoNameForAreNumbersAndNoIntegers) {
+  const std::string spelled = R"({"time_step_limit": [0.0, Infinity], "a":NaN,"b": -Infinity, "c": "\\", "NaN": "\"[Infinity]", )";
+  for (const char* file : {kConfig, kQuantConfigFile}) {
+    const EditableCheckpoint checkpoint(kModelOpt);
+    const TemporaryDirectory directory;
+    checkpoint.Write(directory.path());
+    const nlohmann::ordered_json& content = file == kConfig ? checkpoint.config : checkpoint.modelopt_config;
+    WriteFile(directory.path() / file, spelled + content.dump().substr(1));
+    std::string module;
+    EXPECT_TRUE(FirstError(directory.path(), module).ok()) << FirstError(directory.path(), module);
+  }
+  const auto parsed = ParseJsonObject<Json>(spelled + "\"d\": 0E0}", JsonDialect::kPython);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ((*parsed)["c"], "\\");
+  EXPECT_EQ((*parsed)["NaN"], "\"[Infinity]");
+  for (const char* value : {"Infinity", "-Infinity", "NaN"}) {
+    const TemporaryDirectory directory;
+    EditableCheckpoint(kGptq).Write(directory.path());
+    WriteFile(directory.path() / kConfig, absl::StrCat("{\"num_experts\": ", value, "}"));
+    EXPECT_EQ(Checkpoint::Open(directory.path()).status().message(),
+              absl::StrCat((directory.path() / kConfig).string(),
+                           ": \"num_experts\": expected an integer from 0 to 65536, got ", value));
+    EXPECT_FALSE(ParseJsonObject<Json>(absl::StrCat("{\"a\": ", value, "}")).ok()) << "strict";
+  }
 }
 
 }  // namespace

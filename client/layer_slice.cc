@@ -11,7 +11,8 @@ void AppendAxis(const char* name, const v1::AxisSlice& slice, std::string* text)
   if (slice.has_rank()) {
     absl::StrAppend(text, slice.rank().rank(), "/", slice.rank().size());
   } else {
-    absl::StrAppend(text, slice.range().begin(), ":", slice.range().end());
+    absl::StrAppend(text, slice.range().begin(), ":");
+    if (slice.range().end() != 0) absl::StrAppend(text, slice.range().end());  // 0: that of the axis
   }
 }
 

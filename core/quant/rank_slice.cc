@@ -1,6 +1,7 @@
 #include "core/quant/rank_slice.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,28 +20,54 @@ bool Divides(int64_t size, int64_t extent, int64_t unit) {
   return extent % size == 0 && extent / size % unit == 0;
 }
 
-// "1, 2, 4": the numbers of ranks that cut `extent` into parts that are multiples of `unit`.
-std::string LegalSizes(int64_t extent, int64_t unit) {
+// "1, 2, 4": the numbers of ranks up to `most` that are legal.
+std::string LegalSizes(int64_t most, const std::function<bool(int64_t)>& is_legal) {
   constexpr int64_t kMostRanks = 65536;
   constexpr size_t kMostNamed = 16;
-  std::vector<int64_t> legal = {1};
-  for (int64_t size = 2; size <= std::min(extent, kMostRanks); ++size) {
-    if (!Divides(size, extent, unit)) continue;
+  std::vector<int64_t> legal;
+  for (int64_t size = 1; size <= std::min(most, kMostRanks); ++size) {
+    if (!is_legal(size)) continue;
     if (legal.size() == kMostNamed) return absl::StrCat(absl::StrJoin(legal, ", "), " and more");
     legal.push_back(size);
   }
-  return absl::StrJoin(legal, ", ");
+  return legal.empty() ? "none" : absl::StrJoin(legal, ", ");
 }
 
+// Those that cut `extent` into parts that are multiples of `unit`.
+std::string LegalSizes(int64_t extent, int64_t unit) {
+  return LegalSizes(extent, [=](int64_t size) { return size == 1 || Divides(size, extent, unit); });
+}
+
+bool Divides(int64_t size, const RowPart& part) {
+  return size % part.replicas == 0 && part.rows % (size / part.replicas) == 0;
+}
+
+// An end of 0 is that of the axis: "128:".
 std::string TextOf(const AxisSlice& slice) {
-  return slice.size > 0 ? absl::StrCat(slice.rank, "/", slice.size)
-                        : absl::StrCat(slice.range.begin, ":", slice.range.end);
+  if (slice.size > 0) return absl::StrCat(slice.rank, "/", slice.size);
+  const std::string begin = absl::StrCat(slice.range.begin, ":");
+  return slice.range.end == 0 ? begin : absl::StrCat(begin, slice.range.end);
+}
+
+// The range of whole groups that `slice` would have of an uneven split: as many as the others, the last ranks fewer.
+std::string WholeGroups(const AxisSlice& slice, int64_t extent, int64_t unit) {
+  const int64_t groups = (extent + unit - 1) / unit;
+  const int64_t share = (groups + slice.size - 1) / slice.size * unit;
+  const int64_t begin = slice.rank * share;
+  if (begin >= extent) return "none, there are fewer groups than ranks";
+  return absl::StrCat(begin, ":", std::min(extent, begin + share));
 }
 
 absl::Status CheckRank(absl::string_view axis, const AxisSlice& slice) {
   if (slice.rank >= 0 && slice.rank < slice.size) return absl::OkStatus();
   return SliceMismatch(absl::StrCat(axis, ": rank ", slice.rank, " of ", slice.size,
                                     " ranks, expected 0 to ", slice.size - 1));
+}
+
+absl::Status CheckReplicas(const AxisSlice& rows, const RowPart& part) {
+  if (part.replicas >= 1 && rows.size % part.replicas == 0) return absl::OkStatus();
+  return SliceMismatch(absl::StrCat("row_parts: ", part.replicas, " replicas, expected a divisor of the ",
+                                    rows.size, " ranks"));
 }
 
 // Every part of a fused layer cut for the rank.
@@ -61,6 +88,7 @@ absl::StatusOr<StandardTensor> SliceParts(const StandardTensor& whole, const Sli
     return SliceMismatch(
         absl::StrCat("row_parts have ", sum, " rows together, the layer has ", whole.shape.n));
   }
+  GEMMD_RETURN_IF_ERROR(CheckRowParts(request.rows, request.row_parts));
   std::vector<StandardTensor> cut;
   int64_t first = 0;
   for (const RowPart& part : request.row_parts) {
@@ -102,21 +130,36 @@ absl::StatusOr<Range> PartOf(absl::string_view axis, const AxisSlice& slice, int
   if (part % unit != 0) {
     return Error(absl::StatusCode::kInvalidArgument, "SLICE_CUTS_GROUP",
                  absl::StrCat(axis, ": ", slice.size, " ranks of ", part, " cut groups of ", unit,
-                              ": ", legal));
+                              ": ", legal, "; an explicit range may be of whole groups, near this rank's: ",
+                              WholeGroups(slice, extent, unit)));
   }
   return Range{slice.rank * part, (slice.rank + 1) * part};
 }
 
 absl::StatusOr<Range> RowsOfPart(const AxisSlice& rows, const RowPart& part) {
   GEMMD_RETURN_IF_ERROR(CheckRank("rows", rows));
-  if (part.replicas < 1 || rows.size % part.replicas != 0) {
-    return SliceMismatch(absl::StrCat("row_parts: ", part.replicas,
-                                      " replicas, expected a divisor of the ", rows.size,
-                                      " ranks"));
-  }
+  GEMMD_RETURN_IF_ERROR(CheckReplicas(rows, part));
   const AxisSlice own{
       .rank = rows.rank / part.replicas, .size = rows.size / part.replicas, .range = {}};
   return PartOf("rows", own, part.rows);
+}
+
+absl::Status CheckRowParts(const AxisSlice& rows, const std::vector<RowPart>& parts) {
+  int64_t most = rows.size;
+  for (const RowPart& part : parts) {
+    GEMMD_RETURN_IF_ERROR(CheckReplicas(rows, part));
+    most = std::max(most, part.rows * part.replicas);
+  }
+  const auto bad = std::find_if(parts.begin(), parts.end(),
+                                [&](const RowPart& part) { return !Divides(rows.size, part); });
+  if (bad == parts.end()) return absl::OkStatus();
+  const auto fits_all = [&](int64_t size) {
+    return std::all_of(parts.begin(), parts.end(), [&](const RowPart& part) { return Divides(size, part); });
+  };
+  return SliceMismatch(absl::StrCat(
+      "rows: ", rows.size, " ranks do not divide the ", bad->rows, " of part ", bad - parts.begin(),
+      bad->replicas == 1 ? "" : absl::StrCat(" with ", bad->replicas, " replicas"),
+      ": legal numbers of ranks for all ", parts.size(), " parts are ", LegalSizes(most, fits_all)));
 }
 
 absl::StatusOr<StandardTensor> Slice(const StandardTensor& whole, const SliceRequest& request) {

@@ -55,6 +55,10 @@ absl::StatusOr<Range> PartOf(absl::string_view axis, const AxisSlice& slice, int
 // The rows of one part for rank `rows` of a fused layer.
 absl::StatusOr<Range> RowsOfPart(const AxisSlice& rows, const RowPart& part);
 
+// Whether the ranks of `rows` divide each of `parts`; the error names the numbers of ranks that divide all of them. `rows`
+// is by rank.
+absl::Status CheckRowParts(const AxisSlice& rows, const std::vector<RowPart>& parts);
+
 absl::StatusOr<StandardTensor> Slice(const StandardTensor& whole, const SliceRequest& request);
 
 }  // namespace gemmd

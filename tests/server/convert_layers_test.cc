@@ -41,7 +41,7 @@ TEST(ConvertLayersTest, RanksRangesAndPartsArrive) {
   slice.mutable_row_parts(1)->set_replicas(2);
   const auto converted = FromProto(source);
   ASSERT_TRUE(converted.ok()) << converted.status();
-  EXPECT_EQ(converted->slice.Text(), "experts 2:4, rows 3/8, columns 128:0, 64x1, 16x2");
+  EXPECT_EQ(converted->slice.Text(), "experts 2:4, rows 3/8, columns 128:, 64x1, 16x2");
 }
 
 TEST(ConvertLayersTest, BadSlicesNameTheField) {

@@ -46,7 +46,8 @@ TEST(PartOfTest, NamesTheNumbersOfRanksThatWouldDo) {
               HasSubstr("legal numbers of ranks are 1, 2, 3, 4, 6, 8, 12, 24"));
   const auto cut = PartOf("columns", Rank(1, 4), 256, 128);
   EXPECT_EQ(ReasonOf(cut.status()), "SLICE_CUTS_GROUP");
-  EXPECT_THAT(MessageOf(cut.status()), ::testing::EndsWith("legal numbers of ranks are 1, 2"));
+  EXPECT_THAT(MessageOf(cut.status()), ::testing::EndsWith("legal numbers of ranks are 1, 2; an explicit range may be of whole groups, "
+                                  "near this rank's: 128:256"));
   EXPECT_THAT(MessageOf(PartOf("rows", Rank(0, 11), 5040).status()),
               ::testing::EndsWith("15, 16, 18, 20 and more"));
   // One part needs no whole groups.
@@ -93,11 +94,36 @@ TEST(RankSliceTest, RefusesPartsThatDoNotFitTheLayer) {
   EXPECT_THAT(MessageOf(with({{25, 1}, {-1, 1}})), HasSubstr("expected 1 to 24"));
   EXPECT_THAT(MessageOf(with({{12, 1}, {12, 3}})), HasSubstr("a divisor of the 4 ranks"));
   EXPECT_THAT(MessageOf(with({{12, 1}, {12, 0}})), HasSubstr("a divisor of the 4 ranks"));
-  EXPECT_THAT(MessageOf(with({{18, 1}, {6, 1}})), HasSubstr("legal numbers of ranks are 1, 2, 3"));
+  EXPECT_EQ(MessageOf(with({{16, 1}, {8, 3}})), "row_parts: 3 replicas, expected a divisor of the 4 ranks");
+  EXPECT_THAT(MessageOf(with({{18, 1}, {6, 1}})),
+              ::testing::EndsWith("4 ranks do not divide the 18 of part 0: legal numbers of ranks for all 2 parts are 1, 2, 3, 6"));
+  EXPECT_THAT(MessageOf(with({{20, 1}, {3, 1}, {1, 2}})),
+              ::testing::EndsWith("do not divide the 3 of part 1: legal numbers of ranks for all 3 parts are none"));
+  EXPECT_THAT(MessageOf(with({{18, 1}, {6, 2}})),
+              ::testing::EndsWith("legal numbers of ranks for all 2 parts are 2, 6"));
   const SliceRequest alone{{}, Rank(0, 1), {}, {{12, 1}, {8, 1}}};
   EXPECT_THAT(MessageOf(Slice(whole, alone).status()), HasSubstr("have 20 rows together"));
   whole.gate_up_interleaved = true;
   EXPECT_THAT(MessageOf(with({{12, 1}, {12, 1}})), HasSubstr("alternate"));
+}
+
+// gpt-oss's down_proj: 90 groups of 32.
+TEST(PartOfTest, NamesARangeOfWholeGroupsNearTheRanks) {
+  const auto message = [](int64_t rank, int64_t size, int64_t extent) {
+    return MessageOf(PartOf("columns", Rank(rank, size), extent, 32).status());
+  };
+  EXPECT_THAT(message(0, 4, 2880), ::testing::EndsWith("near this rank's: 0:736"));
+  EXPECT_THAT(message(1, 4, 2880), ::testing::EndsWith("near this rank's: 736:1472"));
+  EXPECT_THAT(message(3, 4, 2880), ::testing::EndsWith("near this rank's: 2208:2880"));
+  EXPECT_THAT(message(7, 8, 64), ::testing::EndsWith("near this rank's: none, there are fewer groups than ranks"));
+}
+
+TEST(SliceRequestTest, IsShownAsItIsWritten) {
+  EXPECT_EQ(SliceRequest{}.Text(), "");
+  const SliceRequest open{.experts = {}, .rows = Rank(1, 4), .columns = {.range = {128, 0}}, .row_parts = {}};
+  EXPECT_EQ(open.Text(), "experts 0:, rows 1/4, columns 128:");
+  const SliceRequest closed{.experts = {}, .rows = {}, .columns = {.range = {128, 256}}, .row_parts = {}};
+  EXPECT_EQ(closed.Text(), "experts 0:, rows 0:, columns 128:256");
 }
 
 TEST(RankSliceTest, KeepsInterleavedGateAndUpTogether) {

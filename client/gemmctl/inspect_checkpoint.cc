@@ -10,13 +10,13 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/composite.h"
 #include "core/checkpoint/errors.h"
 #include "core/checkpoint/model_plan.h"
+#include "core/checkpoint/unread_notes.h"
 #include "core/quant/not_finite.h"
 #include "kernels/base/status.h"
 
@@ -212,7 +212,10 @@ LayerFacts FactsOf(const CheckpointReport& report) {
 // What is wrong with the model as a whole.
 std::vector<absl::Status> ModelProblems(const Checkpoint& checkpoint, CheckpointReport& report) {
   absl::StatusOr<ModelPlan> plan = PlanDamagedModel(checkpoint, {.fuse = true});
-  if (!plan.ok()) return {plan.status()};
+  if (!plan.ok()) {
+    report.notes = NotesOfUnread(checkpoint.files());
+    return {plan.status()};
+  }
   report.notes = std::move(plan->notes);
   std::vector<absl::Status> problems = std::move(plan->problems);
   for (const HiddenFile& file : plan->hidden_files) problems.push_back(file.status);
@@ -242,34 +245,6 @@ void TellModulesOf(const BrokenShards& broken, CheckpointReport& report) {
     absl::StrAppend(&report.problems[shard.problem].message, "; ", shard.modules,
                     shard.modules == 1 ? " module needs it, " : " modules need it, such as ",
                     shard.first_module);
-  }
-}
-
-// At most eight of `names`, and how many more.
-std::string SomeOf(const std::vector<std::string>& names) {
-  constexpr size_t kMostNamed = 8;
-  const size_t named = std::min(names.size(), kMostNamed);
-  std::string text = absl::StrJoin(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(named), ", ");
-  if (names.size() > named) absl::StrAppend(&text, " and ", names.size() - named, " more");
-  return text;
-}
-
-// What lies in the directory and is not looked at, because an index or model.safetensors says what the model is.
-void NoteUnlisted(const CheckpointFiles& files, CheckpointReport& report) {
-  const char* const why = files.has_index() ? "model.safetensors.index.json does not name them" : "beside model.safetensors";
-  const std::vector<std::string> unlisted = files.UnlistedFiles();
-  if (!unlisted.empty()) {
-    report.notes.push_back(absl::StrCat("files that are not read, ", why, ": ", SomeOf(unlisted)));
-  }
-  std::vector<std::string> tensors;
-  for (const auto& [shard, file] : files.Shards()) {
-    if (file == nullptr) continue;
-    for (const auto& [name, info] : file->tensors()) {
-      if (files.index().count(name) == 0) tensors.push_back(absl::StrCat(name, " in ", shard));
-    }
-  }
-  if (!tensors.empty()) {
-    report.notes.push_back(absl::StrCat("tensors that are not read, ", why, ": ", SomeOf(tensors)));
   }
 }
 
@@ -321,7 +296,6 @@ absl::StatusOr<CheckpointReport> InspectCheckpoint(const std::string& directory,
   InspectModules(**checkpoint, progress, on_read.has_value() ? &*on_read : nullptr, broken, report);
   InspectModel(**checkpoint, broken, report);
   TellModulesOf(broken, report);
-  NoteUnlisted((*checkpoint)->files(), report);
   NoteTwice((*checkpoint)->files(), report);
   if (quantize.has_value()) NoteShortGroups(quantize->spec.scale_block_k, report);
   return report;

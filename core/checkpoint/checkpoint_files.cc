@@ -1,5 +1,6 @@
 #include "core/checkpoint/checkpoint_files.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -111,6 +112,21 @@ std::vector<std::string> CheckpointFiles::UnlistedFiles() const {
     if (shards_.count(name) == 0) unlisted.push_back(name);
   }
   return unlisted;
+}
+
+std::string CheckpointFiles::FindUnread(const std::function<bool(const std::string&)>& is_wanted) const {
+  for (const auto& [shard, file] : Shards()) {
+    if (file == nullptr) continue;
+    for (const auto& [tensor, info] : file->tensors()) {
+      if (index_.count(tensor) == 0 && is_wanted(tensor)) return shard;
+    }
+  }
+  if (!hidden_files_.empty() || (!has_index_ && shards_.count(kSingleFile) == 0)) return "";
+  for (const std::string& name : UnlistedFiles()) {
+    const auto tensors = TensorNames(name);
+    if (tensors.ok() && std::any_of(tensors->begin(), tensors->end(), is_wanted)) return name;
+  }
+  return "";
 }
 
 std::map<std::string, const SafetensorsFile*> CheckpointFiles::Shards() const {

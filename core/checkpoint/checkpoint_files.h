@@ -9,6 +9,7 @@
 #define GEMMD_CORE_CHECKPOINT_CHECKPOINT_FILES_H_
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -53,6 +54,9 @@ class CheckpointFiles {
   // Other *.safetensors files of the directory, sorted: neither the index nor model.safetensors is about them, and nobody
   // reads them (consolidated copies are common). None without both; hidden ones do not count.
   std::vector<std::string> UnlistedFiles() const;
+  // A file of the directory with a tensor for which `is_wanted` is true, and which nobody reads: the file is one of
+  // UnlistedFiles, or index() does not name the tensor. Empty: none. Reads the headers of all.
+  std::string FindUnread(const std::function<bool(const std::string&)>& is_wanted) const;
   // The shard `name` of the index, with its header. An error is not remembered.
   absl::StatusOr<const SafetensorsFile*> Shard(const std::string& name) const;
   // Every shard of the index by its name; nullptr for one that Shard gives an error for.

@@ -19,6 +19,7 @@
 #include "core/checkpoint/module_names.h"
 #include "core/checkpoint/module_rules.h"
 #include "core/checkpoint/plain_modules.h"
+#include "core/checkpoint/unread_notes.h"
 #include "kernels/base/status.h"
 
 namespace gemmd {
@@ -212,7 +213,7 @@ bool IsWanted(const ModelSelection& selection, const std::string& module) {
 void CheckModel(const Checkpoint& checkpoint, const ModelSelection& selection, const Names& all,
                 ModelPlan& plan, Problems& missing) {
   OpenGroups open = PartsLeftSingle(checkpoint, selection, all, plan);
-  plan.notes = std::move(open.notes);
+  std::move(open.notes.begin(), open.notes.end(), std::back_inserter(plan.notes));
   Append(std::move(open.problems), missing);
   const auto wanted = [&](const std::string& module) { return IsWanted(selection, module); };
   Append(CheckProjections(checkpoint.files(), all, wanted), missing);
@@ -245,6 +246,7 @@ void Settle(const CheckpointFiles& files, Problems missing, ModelPlan& plan) {
 absl::Status FillPlan(const Checkpoint& checkpoint, const ModelSelection& selection,
                       ModelPlan& plan, Problems& missing) {
   plan.problems = CheckIndex(checkpoint.files());
+  plan.notes = NotesOfUnread(checkpoint.files());
   GEMMD_ASSIGN_OR_RETURN(const Names all, ListCandidates(checkpoint));
   // A rank's share of experts follows from how many there are.
   if (selection.fuse || selection.experts.size > 1) {

@@ -44,7 +44,7 @@ struct PlannedModule {
 struct ModelPlan {
   std::vector<PlannedModule> modules;
   std::vector<std::string> unmatched_exclude;  // patterns of `exclude` that leave nothing out
-  std::vector<std::string> notes;              // with `fuse`: which parts stay single, and why
+  std::vector<std::string> notes;  // what is not read (unread_notes.h); with `fuse`: which parts stay single, and why
   std::vector<absl::Status> problems;  // all that the checkpoint lacks; empty where PlanModel gives a plan
   // Files that may hold more modules (checkpoint_files.h). What is missing may be in them: their status tells it, not
   // `problems`.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "core/checkpoint/composite.h"
 #include "core/checkpoint/errors.h"
 #include "core/checkpoint/module_names.h"
 
@@ -54,6 +55,34 @@ std::string Expectation(const std::vector<std::string>& dtypes, const std::vecto
   return absl::StrCat(absl::StrJoin(dtypes, " or "), " ", absl::StrJoin(shapes, " or ", append));
 }
 
+absl::Status ModuleNotFound(absl::string_view message) {
+  return Error(absl::StatusCode::kNotFound, "MODULE_NOT_FOUND", message);
+}
+
+// "a.b.c" -> "a.b".
+std::string ParentOf(const std::string& name) { return name.substr(0, name.rfind('.')); }
+
+// Where tensors of `module` lie that nobody reads, and what to do; empty: nowhere, or it has parts (q_proj of qkv_proj),
+// which are looked for by whoever reads it.
+std::string WhereUnread(const CheckpointFiles& files, const std::string& module) {
+  const auto parts = FindParts(files.index(), module);
+  if (module.empty() || !parts.ok() || parts->has_value()) return "";
+  const std::string file = files.FindUnread(
+      [&module](const std::string& tensor) { return KeyOf(tensor, module).has_value(); });
+  if (file.empty()) return "";
+  return absl::StrCat("; ", files.PathOf(file), " holds some, and is not read for them: ",
+                      files.has_index() ? "add them to \"weight_map\" of model.safetensors.index.json"
+                                        : "an index (model.safetensors.index.json) must name them beside model.safetensors");
+}
+
+absl::Status NoSuchModule(const CheckpointFiles& files, const std::string& module) {
+  std::string message = absl::StrCat("the checkpoint has no tensor of a module \"", module, "\"");
+  for (const HiddenFile& hidden : files.hidden_files()) {
+    absl::StrAppend(&message, "; it may be in ", hidden.status.message());
+  }
+  return ModuleNotFound(message + WhereUnread(files, module));
+}
+
 }  // namespace
 
 absl::StatusOr<ModuleTensors> ModuleTensors::Open(const CheckpointFiles& files,
@@ -72,15 +101,12 @@ absl::StatusOr<ModuleTensors> ModuleTensors::Open(const CheckpointFiles& files,
   if (!module.empty()) {
     GEMMD_RETURN_IF_ERROR(ForEachCandidate(files.index(), module, collect));
   }
-  if (!is_module) {
-    std::string message = absl::StrCat("the checkpoint has no tensor of a module \"", module, "\"");
-    for (const HiddenFile& hidden : files.hidden_files()) {
-      absl::StrAppend(&message, "; it may be in ", hidden.status.message());
-    }
-    return Error(absl::StatusCode::kNotFound, "MODULE_NOT_FOUND", message);
-  }
+  if (!is_module) return NoSuchModule(files, module);
   for (const auto& [key, name] : names) {
     GEMMD_RETURN_IF_ERROR(tensors.Add(files, name, files.index().at(name), key));
+  }
+  if (tensors.IsTensor()) {
+    return ModuleNotFound(absl::StrCat("\"", module, "\" is a tensor, of module \"", ParentOf(module), "\""));
   }
   GEMMD_RETURN_IF_ERROR(tensors.RejectUnindexed(files));
   GEMMD_RETURN_IF_ERROR(tensors.RejectHidden(files));
@@ -114,6 +140,12 @@ absl::Status ModuleTensors::Add(const CheckpointFiles& files, const std::string&
   entries_[key] = {name, *file, *info, (*file)->name(), {}};
   bytes_total_ += info->bytes;
   return absl::OkStatus();
+}
+
+// Stacks of experts alone are stored under the module's own name.
+bool ModuleTensors::IsTensor() const {
+  const TensorInfo* const own = Find("");
+  return own != nullptr && own->shape.size() < 3 && module_.find('.') != std::string::npos && !IsStackName(module_);
 }
 
 // A shard that holds one of the module's tensors although the index places it elsewhere or not at

@@ -38,7 +38,8 @@ struct TensorData {
 
 class ModuleTensors {
  public:
-  // NotFound MODULE_NOT_FOUND when no tensor belongs to `module`.
+  // NotFound MODULE_NOT_FOUND when no tensor belongs to `module`, with the file beside the index that holds some; and when
+  // it is a tensor's name.
   static absl::StatusOr<ModuleTensors> Open(const CheckpointFiles& files, const std::string& module,
                                             ProgressFunction progress);
 
@@ -83,6 +84,7 @@ class ModuleTensors {
       : module_(std::move(module)), progress_(std::move(progress)) {}
   absl::Status Add(const CheckpointFiles& files, const std::string& name, const std::string& shard,
                    const std::string& key);
+  bool IsTensor() const;
   absl::Status RejectUnindexed(const CheckpointFiles& files) const;
   absl::Status RejectHidden(const CheckpointFiles& files) const;
   absl::StatusOr<TensorData> Load(Entry& entry);

@@ -194,6 +194,7 @@ absl::StatusOr<CheckpointLayer> ReadRows(const Reading& reading, const std::stri
                                          const SliceRequest& slice, PartProgress& progress) {
   CheckpointLayer layer;
   std::vector<StandardTensor> tensors;
+  std::vector<std::string> names;
   PartSlices slices = SplitSlice(slice, IsStackName(parts[0].module()));
   LayerShape first;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -202,9 +203,11 @@ absl::StatusOr<CheckpointLayer> ReadRows(const Reading& reading, const std::stri
     GEMMD_RETURN_IF_ERROR(CheckExperts(reading.files, parts[i].module(), read.tensor.shape.experts));
     if (!layer.format.empty() && layer.format != read.format) {
       return UnsupportedFormat(
-          absl::StrCat("module ", module, ": its parts are ", layer.format, " and ", read.format));
+          absl::StrCat("module ", module, ": its parts are ", layer.format, " (", parts[0].module(), ") and ",
+                       read.format, " (", parts[i].module(), ")"));
     }
     layer.format = read.format;
+    names.push_back(parts[i].module());
     if (i == 0) first = read.tensor.shape;
     GEMMD_RETURN_IF_ERROR(CheckSameK(module, parts[0].module(), first.k, parts[i].module(),
                                      read.tensor.shape.k));
@@ -217,7 +220,7 @@ absl::StatusOr<CheckpointLayer> ReadRows(const Reading& reading, const std::stri
     tensors.push_back(std::move(read.tensor));
   }
   auto combined = ConcatenateRows(std::move(tensors));
-  if (!combined.ok()) return CannotJoin(module, combined.status());
+  if (!combined.ok()) return CannotJoin(module, combined.status(), names);
   layer.tensor = *std::move(combined);
   GEMMD_RETURN_IF_ERROR(CutOut(slices.joined, layer.tensor));
   return layer;

@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "core/checkpoint/errors.h"
 #include "core/checkpoint/module_names.h"
@@ -121,7 +122,7 @@ absl::Status CheckRows(const std::string& module, const Names& names,
     GEMMD_RETURN_IF_ERROR(CheckSameN(module, names[0], rows[0].shape.n, names[i], rows[i].shape.n));
   }
   const absl::Status alike = CheckAlike(rows);
-  return alike.ok() ? alike : CannotJoin(module, alike);
+  return alike.ok() ? alike : CannotJoin(module, alike, names);
 }
 
 }  // namespace
@@ -149,9 +150,13 @@ absl::Status CheckSameSize(const std::string& module, const LayerShape& first, i
                                     got.n, " x ", got.k));
 }
 
-absl::Status CannotJoin(const std::string& module, const absl::Status& status) {
-  return UnsupportedFormat(
-      absl::StrCat("module ", module, ": its parts cannot be one layer: ", status.message()));
+absl::Status CannotJoin(const std::string& module, const absl::Status& status, const Names& names) {
+  std::vector<std::pair<std::string, std::string>> numbers;
+  for (size_t i = 0; i < names.size(); ++i) {
+    numbers.emplace_back(absl::StrCat("part ", i, " has"), absl::StrCat(names[i], " has"));
+  }
+  const std::string named = absl::StrReplaceAll(status.message(), numbers);
+  return UnsupportedFormat(absl::StrCat("module ", module, ": its parts cannot be one layer: ", named));
 }
 
 absl::Status CheckParts(const std::string& module, const PartNames& parts,

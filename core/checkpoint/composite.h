@@ -46,8 +46,10 @@ absl::Status CheckSameN(const std::string& module, const std::string& first, int
 // What is wrong with expert number `expert` of `module` whose size is not that of the first.
 absl::Status CheckSameSize(const std::string& module, const LayerShape& first, int64_t expert,
                            const LayerShape& got);
-// UNSUPPORTED_FORMAT: `status` (PARTS_DIFFER) says why the parts of `module` cannot be one layer.
-absl::Status CannotJoin(const std::string& module, const absl::Status& status);
+// UNSUPPORTED_FORMAT: `status` (PARTS_DIFFER) says why the parts of `module` cannot be one layer; `names` are what it
+// numbers.
+absl::Status CannotJoin(const std::string& module, const absl::Status& status,
+                        const std::vector<std::string>& names = {});
 
 // What Checkpoint::ReadLayer would say of `module`, as far as the facts about its parts tell. OK where those of a
 // part are not among `facts`.

@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/errors.h"
+#include "core/checkpoint/joinable.h"
 #include "core/checkpoint/model_blocks.h"
 #include "core/checkpoint/model_layers.h"
 #include "core/checkpoint/model_parts.h"
@@ -253,8 +254,9 @@ absl::Status FillPlan(const Checkpoint& checkpoint, const ModelSelection& select
     Append(CheckStacks(checkpoint.files(), all),
            selection.experts.size > 1 ? plan.problems : missing);
   }
-  GEMMD_ASSIGN_OR_RETURN(const Names chosen,
-                         Chosen(selection.modules, selection.fuse ? FuseModules(all) : all));
+  const Names candidates =
+      selection.fuse ? SplitUnlike(checkpoint, all, FuseModules(all), plan.notes) : all;
+  GEMMD_ASSIGN_OR_RETURN(const Names chosen, Chosen(selection.modules, candidates));
   GEMMD_ASSIGN_OR_RETURN(const Names own, OwnExperts(selection.experts, all, chosen));
   plan.unmatched_exclude = Unmatched(selection.exclude, own);
   for (const std::string& module : own) {

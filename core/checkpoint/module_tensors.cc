@@ -190,6 +190,12 @@ std::string ModuleTensors::Layout() const {
   return layout;
 }
 
+std::map<std::string, TensorInfo> ModuleTensors::Infos() const {
+  std::map<std::string, TensorInfo> infos;
+  for (const auto& [key, entry] : entries_) infos.emplace(key, entry.info);
+  return infos;
+}
+
 const TensorInfo* ModuleTensors::Find(const std::string& key) const {
   const auto found = entries_.find(key);
   return found == entries_.end() ? nullptr : &found->second.info;

@@ -52,6 +52,8 @@ class ModuleTensors {
   uint64_t bytes_total() const { return bytes_total_; }
   // Key, type and shape of every tensor, one to a line; equal for modules with the same.
   std::string Layout() const;
+  // Of every tensor, by key.
+  std::map<std::string, TensorInfo> Infos() const;
   // nullptr when the module has no such tensor.
   const TensorInfo* Find(const std::string& key) const;
 

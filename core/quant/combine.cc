@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,9 +14,57 @@ namespace {
 
 using Parts = std::vector<StandardTensor>;
 
-absl::Status Differ(absl::string_view what, size_t part) {
+// "weight type: part 1 has int8, part 0 has int4"; what `got` and `first` say, where that is short.
+absl::Status Differ(absl::string_view what, size_t part, absl::string_view got = "", absl::string_view first = "") {
   return Error(absl::StatusCode::kInvalidArgument, "PARTS_DIFFER",
-               absl::StrCat("part ", part, " has another ", what, " than part 0"));
+               got.empty() ? absl::StrCat("part ", part, " has another ", what, " than part 0")
+                           : absl::StrCat(what, ": part ", part, " has ", got, ", part 0 has ", first));
+}
+
+absl::Status Differ(absl::string_view what, size_t part, int64_t got, int64_t first) {
+  return Differ(what, part, absl::StrCat(got), absl::StrCat(first));
+}
+
+std::string TypeText(const NumberFormat& format) {
+  if (!format.present()) return "none";
+  if (format.kind == NumberKind::kInteger) return absl::StrCat("int", format.bits);
+  static constexpr std::pair<NumberFormat, const char*> kNames[] = {
+      {kFloat32, "F32"},         {kFloat16, "F16"},         {kBFloat16, "BF16"},      {kFloat8E4M3, "F8_E4M3"},
+      {kFloat8E5M2, "F8_E5M2"},  {kFloat8E8M0, "F8_E8M0"},  {kFloat4E2M1, "F4_E2M1"}};
+  for (const auto& [named, name] : kNames) {
+    if (named == format) return name;
+  }
+  return absl::StrCat("a float of ", format.bits, " bits");
+}
+
+absl::Status DifferInType(absl::string_view what, size_t part, const NumberFormat& got, const NumberFormat& first) {
+  return Differ(what, part, TypeText(got), TypeText(first));
+}
+
+const char* ZeroPointText(ZeroPointKind kind) {
+  switch (kind) {
+    case ZeroPointKind::kNone:
+      return "none";
+    case ZeroPointKind::kInteger:
+      return "integers";
+    case ZeroPointKind::kFloat:
+      return "floats";
+  }
+  return "";
+}
+
+// The first column whose group differs.
+absl::Status DifferInGroups(size_t part, const StandardTensor& got, const StandardTensor& first) {
+  for (size_t at = 0; at + sizeof(int32_t) <= std::min(got.group_index.size(), first.group_index.size());
+       at += sizeof(int32_t)) {
+    int32_t groups[2];
+    std::memcpy(&groups[0], got.group_index.data() + at, sizeof(int32_t));
+    std::memcpy(&groups[1], first.group_index.data() + at, sizeof(int32_t));
+    if (groups[0] == groups[1]) continue;
+    return Differ(absl::StrCat("group of column ", static_cast<int64_t>(at / sizeof(int32_t)) % got.shape.k, " (g_idx)"),
+                  part, groups[0], groups[1]);
+  }
+  return Differ("group index", part);
 }
 
 template <typename T>
@@ -279,14 +328,24 @@ absl::Status CheckAlike(const std::vector<StandardTensor>& parts) {
   const NumberFormat bias = BiasOf(parts);
   for (size_t i = 0; i < parts.size(); ++i) {
     const StandardTensor& part = parts[i];
-    if (part.shape.k != first.shape.k) return Differ("K", i);
-    if (!(part.spec.weight == first.spec.weight)) return Differ("weight type", i);
-    if (!(part.spec.scale == first.spec.scale)) return Differ("scale type", i);
-    if (part.spec.scale_block_k != first.spec.scale_block_k) return Differ("group size", i);
-    if (part.scale_columns != first.scale_columns) return Differ("number of groups", i);
-    if (part.spec.bias.present() && !(part.spec.bias == bias)) return Differ("bias type", i);
+    if (part.shape.k != first.shape.k) return Differ("K", i, part.shape.k, first.shape.k);
+    if (!(part.spec.weight == first.spec.weight)) {
+      return DifferInType("weight type", i, part.spec.weight, first.spec.weight);
+    }
+    if (!(part.spec.scale == first.spec.scale)) {
+      return DifferInType("scale type", i, part.spec.scale, first.spec.scale);
+    }
+    if (part.spec.scale_block_k != first.spec.scale_block_k) {
+      return Differ("group size", i, part.spec.scale_block_k, first.spec.scale_block_k);
+    }
+    if (part.scale_columns != first.scale_columns) {
+      return Differ("number of groups", i, part.scale_columns, first.scale_columns);
+    }
+    if (part.spec.bias.present() && !(part.spec.bias == bias)) {
+      return Differ("bias type", i, TypeText(part.spec.bias), absl::StrCat(TypeText(bias), " or none"));
+    }
     if (WrittenZeroPoint(part.spec, zero_points) != WrittenZeroPoint(first.spec, zero_points)) {
-      return Differ("kind of zero points", i);
+      return Differ("kind of zero points", i, ZeroPointText(part.spec.zero_point), ZeroPointText(first.spec.zero_point));
     }
     if (!SameActivations(part, first)) return Differ("quantization of activations", i);
     if (part.gate_up_interleaved != first.gate_up_interleaved) return Differ("order of rows", i);
@@ -307,9 +366,11 @@ absl::StatusOr<StandardTensor> ConcatenateRows(std::vector<StandardTensor> parts
   MakeAlike(parts);
   StandardTensor out;
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].shape.experts != parts[0].shape.experts) return Differ("number of experts", i);
+    if (parts[i].shape.experts != parts[0].shape.experts) {
+      return Differ("number of experts", i, parts[i].shape.experts, parts[0].shape.experts);
+    }
     if (parts[i].gate_up_interleaved) return Differ("order of rows", i);
-    if (parts[i].group_index != parts[0].group_index) return Differ("group index", i);
+    if (parts[i].group_index != parts[0].group_index) return DifferInGroups(i, parts[i], parts[0]);
     out.shape.n += parts[i].shape.n;
   }
   GEMMD_RETURN_IF_ERROR(JoinActivationTensors(parts, out));
@@ -342,7 +403,7 @@ absl::StatusOr<StandardTensor> StackExperts(std::vector<StandardTensor> parts) {
   StandardTensor out;
   out.shape = {0, parts[0].shape.n, parts[0].shape.k};
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].shape.n != parts[0].shape.n) return Differ("N", i);
+    if (parts[i].shape.n != parts[0].shape.n) return Differ("N", i, parts[i].shape.n, parts[0].shape.n);
     out.shape.experts += parts[i].shape.experts;
   }
   AlignExpertScales(parts);

@@ -3,7 +3,8 @@
 //         parts and can be written finer (scales of the tensor as scales of its rows, an absent
 //         bias as zeros) is; codes are never touched.
 // Shapes  Rows: parts with the same K and E. Experts: parts with the same N and K.
-// Errors  InvalidArgument PARTS_DIFFER naming the first difference that cannot be bridged.
+// Errors  InvalidArgument PARTS_DIFFER naming the first difference that cannot be bridged, the two parts by their numbers
+//         ("part 1 has int8, part 0 has int4") and both values.
 // Threads Pure functions.
 #ifndef GEMMD_CORE_QUANT_COMBINE_H_
 #define GEMMD_CORE_QUANT_COMBINE_H_

@@ -292,6 +292,21 @@ TEST(InspectTest, FilesAndTensorsThatNobodyReadsAreNotes) {
   EXPECT_THAT(Tool({"inspect", directory.path().string()}).out, HasSubstr("consolidated.safetensors"));
 }
 
+// Each loads, so that a model with them registers: it is told that they are not one layer.
+TEST(InspectTest, PartsThatCannotBeOneLayerAreANote) {
+  const TemporaryDirectory directory;
+  WriteFile(directory.path() / "config.json", "{}");
+  RawTensors tensors = PlainLinears({"l.0.mlp.gate_proj", "l.0.mlp.up_proj"}, 0x3f);
+  tensors["l.0.mlp.up_proj.weight"] = {"F32", {2, 4}, std::string(32, 0x3f)};
+  WriteTensors(directory.path() / "model.safetensors", tensors);
+  const Inspection inspection = Inspect(directory.path());
+  EXPECT_EQ(inspection.code, kDone) << inspection.report["problems"].dump(2);
+  EXPECT_EQ(inspection.report["modules"].size(), 2u);
+  EXPECT_EQ(inspection.report["notes"],
+            json::array({"module l.0.mlp.gate_up_proj: left in its parts: its parts cannot be one layer: weight type: "
+                         "up_proj has F32, gate_proj has BF16"}));
+}
+
 TEST(InspectTest, ATensorInTwoFilesIsToldOfItsModuleOrInANote) {
   const TemporaryDirectory directory;
   WriteFile(directory.path() / "config.json", "{}");

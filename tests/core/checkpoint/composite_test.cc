@@ -183,7 +183,20 @@ TEST(CompositeErrorTest, RefusesPartsOfDifferentSchemes) {
   checkpoint.Write(directory.path());
   const auto layer = ReadLayer(directory.path(), "model.layers.0.self_attn.qkv_proj");
   EXPECT_EQ(ReasonOf(layer.status()), "UNSUPPORTED_FORMAT") << layer.status();
-  EXPECT_THAT(std::string(layer.status().message()), HasSubstr("unquantized"));
+  EXPECT_THAT(std::string(layer.status().message()),
+              HasSubstr("its parts are modelopt (model.layers.0.self_attn.q_proj) and unquantized (" + module + ")"));
+}
+
+TEST(CompositeErrorTest, NamesPartsOfDifferentTypesAndBothTypes) {
+  const TemporaryDirectory directory;
+  WriteFile(directory.path() / "config.json", "{}");
+  RawTensors tensors = PlainLinears({"a.q_proj", "a.k_proj", "a.v_proj"}, 0x3f);
+  tensors.at("a.v_proj.weight") = {"F32", {2, 4}, std::string(32, 0x3f)};
+  WriteTensors(directory.path() / "model.safetensors", tensors);
+  const absl::Status status = ReadLayer(directory.path(), "a.qkv_proj").status();
+  EXPECT_EQ(ReasonOf(status), "UNSUPPORTED_FORMAT") << status;
+  EXPECT_EQ(std::string(status.message()), "module a.qkv_proj: its parts cannot be one layer: weight type: a.v_proj has "
+                                           "F32, a.q_proj has BF16");
 }
 
 // Plain linears, `module` with K 2 instead of 4.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "absl/strings/str_cat.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/safetensors.h"
 #include "kernels/base/status.h"
@@ -104,6 +105,13 @@ TEST(CheckpointFilesTest, NamesWhatIsMissing) {
        {"", "model", "model.layers.0.mlp", "model.layers.0.mlp.down", "lm_head"}) {
     EXPECT_EQ(Outcome(ReadLayer(directory.path(), module)), "MODULE_NOT_FOUND") << module;
   }
+}
+
+TEST(CheckpointFilesTest, ATensorIsNoModule) {
+  const absl::Status status = ReadLayer(CaseDirectory(kCase), absl::StrCat(kModule, ".qweight")).status();
+  EXPECT_EQ(ReasonOf(status), "MODULE_NOT_FOUND");
+  EXPECT_EQ(std::string(status.message()),
+            absl::StrCat("\"", kModule, ".qweight\" is a tensor, of module \"", kModule, "\""));
 }
 
 TEST(CheckpointFilesTest, RefusesUnknownMethods) {

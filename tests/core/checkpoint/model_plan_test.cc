@@ -8,6 +8,7 @@
 #include <map>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "kernels/base/status.h"
 #include "tests/core/checkpoint/test_checkpoint.h"
 
@@ -237,6 +238,119 @@ TEST(PlanModelTest, GivesARankItsExperts) {
   selection.experts = {.rank = 0, .size = 2, .range = {}};
   EXPECT_EQ(ReasonOf(Plan("modelopt_fp8_qwen3moe", selection).status()), "SHAPE_MISMATCH")
       << "two ranks of three experts";
+}
+
+// ---- parts that cannot be one layer ----
+
+// What a plan with `fuse` of these tensors holds.
+absl::StatusOr<ModelPlan> FusedPlan(const RawTensors& tensors, const std::string& config = "{}") {
+  const TemporaryDirectory directory;
+  WriteFile(directory.path() / "config.json", config);
+  WriteTensors(directory.path() / "model.safetensors", tensors);
+  const auto checkpoint = Checkpoint::Open(directory.path());
+  if (!checkpoint.ok()) return checkpoint.status();
+  return PlanModel(**checkpoint, {.fuse = true});
+}
+
+std::vector<std::string> ModulesOf(const ModelPlan& plan) {
+  std::vector<std::string> names;
+  for (const PlannedModule& module : plan.modules) names.push_back(module.module);
+  return names;
+}
+
+TEST(PlanModelTest, LeavesPartsOfDifferentTypesSingle) {
+  RawTensors tensors = PlainLinears({"l.0.a.q_proj", "l.0.a.k_proj", "l.0.a.v_proj", "l.1.a.q_proj", "l.1.a.k_proj",
+                                     "l.1.a.v_proj", "l.2.a.q_proj", "l.2.a.k_proj", "l.2.a.v_proj"},
+                                    0x3f);
+  tensors["l.0.a.v_proj.weight"] = {"F32", {2, 4}, std::string(32, 0x3f)};
+  tensors["l.2.a.v_proj.weight"] = {"F32", {2, 4}, std::string(32, 0x3f)};
+  const auto plan = FusedPlan(tensors);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(ModulesOf(*plan), testing::ElementsAre("l.0.a.k_proj", "l.0.a.q_proj", "l.0.a.v_proj", "l.1.a.qkv_proj",
+                                                     "l.2.a.k_proj", "l.2.a.q_proj", "l.2.a.v_proj"));
+  EXPECT_THAT(plan->notes,
+              testing::ElementsAre("module l.0.a.qkv_proj and 1 more: left in its parts: its parts cannot be one layer: "
+                                   "weight type: v_proj has F32, q_proj has BF16"));
+}
+
+TEST(PlanModelTest, JoinsPartsThatDifferInWhatIsBridged) {
+  RawTensors tensors = PlainLinears({"l.0.a.q_proj", "l.0.a.k_proj", "l.0.a.v_proj"}, 0x3f);
+  tensors["l.0.a.q_proj.weight"] = {"BF16", {6, 4}, std::string(48, 0x3f)};
+  tensors["l.0.a.q_proj.bias"] = {"BF16", {6}, std::string(12, 0x3f)};
+  const auto plan = FusedPlan(tensors);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(ModulesOf(*plan), testing::ElementsAre("l.0.a.qkv_proj"));
+  EXPECT_TRUE(plan->notes.empty());
+  tensors["l.0.a.v_proj.bias"] = {"F32", {2}, std::string(8, 0x3f)};
+  const auto apart = FusedPlan(tensors);
+  ASSERT_TRUE(apart.ok()) << apart.status();
+  EXPECT_EQ(apart->modules.size(), 3u);
+  EXPECT_THAT(apart->notes, testing::ElementsAre(testing::HasSubstr("bias type: v_proj has F32, q_proj has BF16")));
+}
+
+// gate of 4 bits and up of 8, by GPTQ's dynamic; then both of 4 bits with another order of columns.
+TEST(PlanModelTest, LeavesPartsOfOtherBitsOrOrdersSingle) {
+  constexpr int kBits = 4;
+  const auto gptq = [](RawTensors& tensors, const std::string& module, int64_t bits, const std::vector<int32_t>& order) {
+    constexpr int64_t n = 32;
+    const auto k = static_cast<int64_t>(order.size());
+    const auto zeros = [](int64_t count) { return std::string(static_cast<size_t>(count), 0); };
+    tensors[module + ".qweight"] = {"I32", {k * bits / 32, n}, zeros(k * bits / 8 * n)};
+    tensors[module + ".qzeros"] = {"I32", {2, n * bits / 32}, zeros(2 * n * bits / 8)};
+    tensors[module + ".scales"] = {"F16", {2, n}, std::string(2 * 2 * n, 0x3c)};
+    tensors[module + ".g_idx"] = {"I32", {k}, std::string(reinterpret_cast<const char*>(order.data()), order.size() * 4)};
+  };
+  std::vector<int32_t> plain(64);
+  for (size_t i = 0; i < plain.size(); ++i) plain[i] = static_cast<int32_t>(i / 32);
+  std::vector<int32_t> other = plain;
+  std::swap(other[3], other[40]);
+  const char* const config = R"({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": false,
+      "desc_act": true, "checkpoint_format": "gptq_v2", "dynamic": {".*wide.*up_proj": {"bits": 8}}}})";
+  struct Case {
+    const char* prefix;
+    int64_t up_bits;
+    const std::vector<int32_t>& up_order;
+    const char* note;
+  };
+  for (const Case& one : {Case{"l.0.wide.", 8, plain, "weight type: up_proj has int8, gate_proj has int4"},
+                          Case{"l.0.mlp.", kBits, other, "group of column 3 (g_idx): up_proj has 1, gate_proj has 0"}}) {
+    const std::string prefix = one.prefix;
+    RawTensors tensors;
+    gptq(tensors, prefix + "gate_proj", kBits, plain);
+    gptq(tensors, prefix + "up_proj", one.up_bits, one.up_order);
+    const auto plan = FusedPlan(tensors, config);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_THAT(ModulesOf(*plan), testing::ElementsAre(prefix + "gate_proj", prefix + "up_proj"));
+    EXPECT_THAT(plan->notes, testing::ElementsAre("module " + prefix + "gate_up_proj: left in its parts: its parts cannot "
+                                                  "be one layer: " + one.note));
+  }
+}
+
+// ---- what is not read ----
+
+TEST(PlanModelTest, NotesFilesAndTensorsThatTheIndexDoesNotName) {
+  const TemporaryDirectory directory;
+  WriteFile(directory.path() / "config.json", "{}");
+  WriteTensors(directory.path() / "one.safetensors", PlainLinears({"a", "b"}, 0x3f));
+  WriteTensors(directory.path() / "two.safetensors", PlainLinears({"c"}, 0x3f));
+  WriteFile(directory.path() / "model.safetensors.index.json", R"({"weight_map": {"a.weight": "one.safetensors"}})");
+  const auto checkpoint = Checkpoint::Open(directory.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const auto plan = PlanModel(**checkpoint, {});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const std::string why = "that are not read, model.safetensors.index.json does not name them: ";
+  EXPECT_THAT(plan->notes, testing::ElementsAre("files " + why + "two.safetensors",
+                                                "tensors " + why + "b.weight in one.safetensors"));
+  for (const auto& [module, file] : {std::pair("b", "one.safetensors"), std::pair("c", "two.safetensors")}) {
+    const absl::Status status = (*checkpoint)->ReadLayer(module).status();
+    EXPECT_EQ(ReasonOf(status), "MODULE_NOT_FOUND");
+    EXPECT_EQ(std::string(status.message()),
+              absl::StrCat("the checkpoint has no tensor of a module \"", module, "\"; ", (directory.path() / file).string(),
+                           " holds some, and is not read for them: add them to \"weight_map\" of "
+                           "model.safetensors.index.json"));
+  }
+  EXPECT_EQ(std::string((*checkpoint)->ReadLayer("d").status().message()),
+            "the checkpoint has no tensor of a module \"d\"");
 }
 
 }  // namespace

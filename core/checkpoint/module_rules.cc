@@ -8,12 +8,14 @@
 #include <algorithm>
 #include <map>
 #include <regex>
+#include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/checkpoint/errors.h"
+#include "core/checkpoint/module_names.h"
 
 namespace gemmd {
 namespace {
@@ -41,10 +43,39 @@ bool HasLongNumber(absl::string_view pattern) {
   return false;
 }
 
-// A class name: "Linear" and its relatives are the only ones whose modules hold weights we read.
-bool IsLinearClass(const std::string& target) {
-  return target.find('.') == std::string::npos &&
-         absl::StrContains(absl::AsciiStrToLower(target), "linear");
+// vLLM's linears by class, in lower case, and the modules that are of it by the last part of their names. A class name of a
+// config counts where it is contained in one of the module's.
+struct EngineClass {
+  const char* name;
+  std::set<std::string> modules;
+};
+
+const std::vector<EngineClass>& EngineClasses() {
+  static const auto* const kClasses = new std::vector<EngineClass>{
+      {"qkvparallellinear", {"q_proj", "k_proj", "v_proj", "qkv_proj", "query", "key", "value", "query_key_value"}},
+      {"mergedcolumnparallellinear", {"gate_proj", "up_proj", "gate_up_proj", "w1", "w3", "w13"}},
+      {"columnparallellinear", {"q_b_proj", "kv_b_proj", "fc1", "c_fc", "dense_h_to_4h"}},
+      {"rowparallellinear", {"o_proj", "out_proj", "down_proj", "w2", "fc2", "dense", "dense_4h_to_h"}},
+      {"replicatedlinear", {"q_a_proj", "kv_a_proj_with_mqa", "fused_qkv_a_proj", "gate"}},
+      {"mergedreplicatedlinear", {"q_a_proj", "kv_a_proj_with_mqa", "fused_qkv_a_proj"}},
+  };
+  return *kClasses;
+}
+
+// Whether `target` is the name of a class that `module` may be of. All modules with weights that we read are of "Linear"; a
+// class of an engine has some of them, one that nobody here knows may have any.
+bool MayBeOfClass(const std::string& target, const std::string& module) {
+  const std::string name = absl::AsciiStrToLower(target);
+  if (name.find('.') != std::string::npos || !absl::StrContains(name, "linear")) return false;
+  if (name == "linear") return true;
+  const std::string last = SplitModule(module).second;
+  bool is_known = false;
+  for (const EngineClass& engine : EngineClasses()) {
+    if (!absl::StrContains(engine.name, name)) continue;
+    if (engine.modules.count(last) > 0) return true;
+    is_known = true;
+  }
+  return !is_known;
 }
 
 absl::StatusOr<bool> IgnoreMatches(const std::string& entry, const std::string& module) {
@@ -53,6 +84,17 @@ absl::StatusOr<bool> IgnoreMatches(const std::string& entry, const std::string& 
   }
   // Some exporters name the inner linear of a wrapped module.
   return entry == module || entry == module + ".linear";
+}
+
+// The first entry of "ignore" that names `module`.
+absl::StatusOr<std::optional<std::string>> IgnoreEntryOf(const Json& config, const std::string& module) {
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<std::string> ignore, StringsField(config, {"ignore"}));
+  for (const std::string& entry : ignore) {
+    const auto ignored = IgnoreMatches(entry, module);
+    if (!ignored.ok()) return Annotate(ignored.status(), "\"ignore\"");
+    if (*ignored) return entry;
+  }
+  return std::nullopt;
 }
 
 struct Target {
@@ -94,7 +136,7 @@ absl::StatusOr<bool> NamesModule(const Target& target, const std::string& module
   return target.text == module;
 }
 
-// The first of `targets` that names `module`, or the class Linear, or nullptr.
+// The first of `targets` that names `module`, or its class, or nullptr.
 absl::StatusOr<const Json*> FirstGroup(const std::vector<Target>& targets,
                                        const std::string& module) {
   for (const Target& target : targets) {
@@ -103,7 +145,7 @@ absl::StatusOr<const Json*> FirstGroup(const std::vector<Target>& targets,
     if (*matches) return target.group;
   }
   for (const Target& target : targets) {
-    if (IsLinearClass(target.text)) return target.group;
+    if (MayBeOfClass(target.text, module)) return target.group;
   }
   return nullptr;
 }
@@ -179,14 +221,18 @@ absl::StatusOr<std::optional<Json>> ApplyDynamic(const Json& config, const std::
   return config;
 }
 
+std::string WhyInNoGroup(const Json& config, const std::string& module) {
+  const auto entry = IgnoreEntryOf(config, module);
+  if (entry.ok() && *entry) return absl::StrCat("\"ignore\" names it by \"", **entry, "\"");
+  const Json* const groups = FindField(config, {"config_groups"});
+  if (groups != nullptr && groups->empty()) return "\"config_groups\" is empty";
+  return "no target of \"config_groups\" names it";
+}
+
 absl::StatusOr<std::vector<Json>> ResolveConfigGroups(const Json& config,
                                                       const std::string& module) {
-  GEMMD_ASSIGN_OR_RETURN(const std::vector<std::string> ignore, StringsField(config, {"ignore"}));
-  for (const std::string& entry : ignore) {
-    const auto ignored = IgnoreMatches(entry, module);
-    if (!ignored.ok()) return Annotate(ignored.status(), "\"ignore\"");
-    if (*ignored) return std::vector<Json>{};
-  }
+  GEMMD_ASSIGN_OR_RETURN(const std::optional<std::string> ignored, IgnoreEntryOf(config, module));
+  if (ignored) return std::vector<Json>{};
   GEMMD_ASSIGN_OR_RETURN(const std::vector<Target> in_config_order, TargetsOf(config));
   // The library: exact names first, then regexes sorted by their text.
   std::vector<Target> sorted = in_config_order;
@@ -198,7 +244,7 @@ absl::StatusOr<std::vector<Json>> ResolveConfigGroups(const Json& config,
   GEMMD_ASSIGN_OR_RETURN(const Json* const by_vllm, FirstGroup(in_config_order, module));
   std::vector<Json> groups;
   if (by_library != nullptr) groups.push_back(*by_library);
-  if (by_vllm != nullptr && !SameScheme(*by_vllm, *by_library)) groups.push_back(*by_vllm);
+  if (by_vllm != by_library && !SameScheme(*by_vllm, *by_library)) groups.push_back(*by_vllm);
   return groups;
 }
 

@@ -34,6 +34,9 @@ absl::StatusOr<std::optional<Json>> ApplyDynamic(const Json& config, const std::
 absl::StatusOr<std::vector<Json>> ResolveConfigGroups(const Json& config,
                                                       const std::string& module);
 
+// Why ResolveConfigGroups gives none, in words.
+std::string WhyInNoGroup(const Json& config, const std::string& module);
+
 // What the config says of `module` and need not say of others of its role, as text to compare: names may decide on
 // a scheme whose tensors look the same. `config` may be null: empty.
 absl::StatusOr<std::string> RulesOf(const Json& config, const std::string& module);

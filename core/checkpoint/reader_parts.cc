@@ -161,13 +161,14 @@ NumberFormat FormatOfDtype(const std::string& dtype) {
 }
 
 absl::Status CheckAgreement(const ModuleTensors& tensors, bool config_says, bool tensors_say,
-                            absl::string_view evidence) {
+                            absl::string_view evidence, absl::string_view why_not) {
   if (config_says && tensors_say) return absl::OkStatus();
   if (config_says) {
     return tensors.Bad(absl::StrCat("quantized by its config, but it has no ", evidence));
   }
   if (tensors_say) {
-    return tensors.Bad(absl::StrCat("excluded by its config, but it has a ", evidence));
+    const std::string why = why_not.empty() ? "" : absl::StrCat(" (", why_not, ")");
+    return tensors.Bad(absl::StrCat("excluded by its config", why, ", but it has a ", evidence));
   }
   return Error(absl::StatusCode::kNotFound, "MODULE_NOT_FOUND",
                absl::StrCat("module \"", tensors.module(), "\" is not quantized"));

@@ -27,9 +27,10 @@ NumberFormat FormatOfDtype(const std::string& dtype);
 double NumberAt(const TensorData& data, const NumberFormat& format, int64_t index);
 
 // Whether a module is quantized must follow from its config and from its tensors alike.
-// `evidence` names what the tensors show, for example "tensor .qweight".
+// `evidence` names what the tensors show, for example "tensor .qweight"; `why_not`, where it is known, what of the config
+// leaves the module out.
 absl::Status CheckAgreement(const ModuleTensors& tensors, bool config_says, bool tensors_say,
-                            absl::string_view evidence);
+                            absl::string_view evidence, absl::string_view why_not = "");
 
 enum class ScaleSign { kAny, kPositive, kPositiveOrZero };
 

@@ -149,5 +149,32 @@ TEST(CompressedTensorsRuleTest, UnderstandsIgnoreEntriesOfWrappedModules) {
   EXPECT_EQ(ResolveConfigGroups(config, "model.mlp.gate_proj")->size(), 1u);
 }
 
+TEST(CompressedTensorsRuleTest, AClassOfAnEngineNamesItsModulesOnly) {
+  const auto groups = [](const char* target, const char* name) {
+    const Json config = {{"config_groups", {{"a", {{"targets", {target}}}}}}};
+    return ResolveConfigGroups(config, std::string("model.layers.0.x.") + name)->size();
+  };
+  for (const char* name : {"q_proj", "down_proj", "anything"}) {
+    EXPECT_EQ(groups("Linear", name), 1u);
+    EXPECT_EQ(groups("linear", name), 1u);
+    EXPECT_EQ(groups("SomebodysLinear", name), 1u) << "a class of the model's own code";
+    EXPECT_EQ(groups("Embedding", name), 0u);
+  }
+  EXPECT_EQ(groups("QKVParallelLinear", "k_proj"), 1u);
+  EXPECT_EQ(groups("QKVParallelLinear", "o_proj"), 0u);
+  EXPECT_EQ(groups("RowParallelLinear", "o_proj"), 1u);
+  EXPECT_EQ(groups("RowParallelLinear", "gate_proj"), 0u);
+  EXPECT_EQ(groups("ColumnParallelLinear", "gate_proj"), 1u) << "part of MergedColumnParallelLinear";
+  EXPECT_EQ(groups("ParallelLinear", "down_proj"), 1u);
+}
+
+TEST(CompressedTensorsRuleTest, SaysWhyAModuleIsInNoGroup) {
+  const Json config = Json::parse(R"({"config_groups": {"a": {"targets": ["re:.*q_proj"]}},
+                                      "ignore": ["lm_head", "re:.*down_proj"]})");
+  EXPECT_EQ(WhyInNoGroup(config, "a.down_proj"), "\"ignore\" names it by \"re:.*down_proj\"");
+  EXPECT_EQ(WhyInNoGroup(config, "a.up_proj"), "no target of \"config_groups\" names it");
+  EXPECT_EQ(WhyInNoGroup(Json::parse(R"({"config_groups": {}})"), "a"), "\"config_groups\" is empty");
+}
+
 }  // namespace
 }  // namespace gemmd

@@ -31,7 +31,7 @@ absl::Status ParseBlock(const Json& weights, CompressedScheme& scheme) {
   int columns = 0;
   std::sscanf(block->get_ref<const std::string&>().c_str(), "%9dx%9d", &rows, &columns);
   if (rows < 1 || columns < 1)
-    return WrongField("block_structure", "two positive integers", *block);
+    return WrongField("block_structure", kExtentPair, *block);
   scheme.block_n = rows;
   scheme.block_k = columns;
   return absl::OkStatus();

@@ -94,7 +94,8 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
     return WrongField("config_groups", "an object", nullptr);
   }
   GEMMD_RETURN_IF_ERROR(
-      CheckAgreement(tensors, !groups.empty(), LooksQuantized(tensors), "packed or 8-bit weight"));
+      CheckAgreement(tensors, !groups.empty(), LooksQuantized(tensors), "packed or 8-bit weight",
+                     groups.empty() ? WhyInNoGroup(config, tensors.module()) : ""));
   if (groups.size() > 1) return ReadEither(config, groups, tensors);
   return ReadGroup(config, groups.front(), tensors);
 }

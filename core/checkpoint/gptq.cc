@@ -248,7 +248,8 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
   GEMMD_ASSIGN_OR_RETURN(const bool lm_head, BoolField(config, {"lm_head"}, false));
   const bool config_says = own_config.has_value() && (lm_head || tensors.module() != "lm_head");
   GEMMD_RETURN_IF_ERROR(
-      CheckAgreement(tensors, config_says, tensors.Find(".qweight") != nullptr, "tensor .qweight"));
+      CheckAgreement(tensors, config_says, tensors.Find(".qweight") != nullptr, "tensor .qweight",
+                     own_config.has_value() ? "\"lm_head\" is not true" : "\"dynamic\" leaves it out"));
   GEMMD_ASSIGN_OR_RETURN(const GptqScheme scheme, ParseScheme(*own_config));
   return ReadLinear(scheme, tensors);
 }

@@ -109,7 +109,7 @@ const std::vector<Case>& Cases() {
       {kCtBlock, kConfig, "/config_groups/group_0/weights/block_structure", "[4294967424, 128]",
        "block_structure", kExtentPair, "[4294967424,128]"},
       {kCtBlock, kConfig, "/config_groups/group_0/weights/block_structure", R"("128")",
-       "block_structure", "two positive integers", R"("128")"},
+       "block_structure", kExtentPair, R"("128")"},
       {kCtNvfp4, kConfig, "/config_groups/group_0/input_activations/dynamic", "1",
        R"(input_activations: "dynamic")", "true, false", "1"},
       {kCtNvfp4, kConfig, "/config_groups/group_0/input_activations/dynamic", R"("global")",
@@ -427,6 +427,28 @@ TEST(ConfigErrorsTest, NumbersThatJsonHasNoNameForAreNumbersAndNoIntegers) {
               absl::StrCat((directory.path() / kConfig).string(),
                            ": \"num_experts\": expected an integer from 0 to 65536, got ", value));
     EXPECT_FALSE(ParseJsonObject<Json>(absl::StrCat("{\"a\": ", value, "}")).ok()) << "strict";
+  }
+}
+
+TEST(ConfigErrorsTest, SayWhatLeavesAQuantizedModuleOut) {
+  struct Change {
+    const char* checkpoint;
+    const char* pointer;
+    const char* value;
+    const char* message;
+  };
+  for (const Change& change :
+       {Change{kCtInt, "/ignore", R"(["re:.*down_proj"])", R"(("ignore" names it by "re:.*down_proj"), but it has a packed)"},
+        Change{kCtInt, "/config_groups/group_0/targets", R"(["re:.*q_proj"])", R"((no target of "config_groups" names it), but)"},
+        Change{kCtInt, "/config_groups", "{}", R"(("config_groups" is empty), but)"},
+        Change{kGptq, "/dynamic", R"({"-:.*": {}})", R"(("dynamic" leaves it out), but it has a tensor .qweight)"}}) {
+    EditableCheckpoint checkpoint(change.checkpoint);
+    Damage(checkpoint.config, std::string("/quantization_config") + change.pointer, change.value);
+    const TemporaryDirectory directory;
+    checkpoint.Write(directory.path());
+    std::string module;
+    const absl::Status status = FirstError(directory.path(), module);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(std::string("excluded by its config ") + change.message));
   }
 }
 

@@ -86,13 +86,32 @@ absl::StatusOr<StandardTensor> ReadPlain(const CheckpointFiles& files, ModuleTen
   return stack;
 }
 
+// What the config says of the module by the name that it has in the part for text, where that fits its tensors and what it
+// says of the stored name did not. Otherwise `as_stored`.
+absl::StatusOr<StandardTensor> ReadByNameInTextPart(const Reading& reading, bool is_plain, ModuleTensors& tensors,
+                                                    absl::StatusOr<StandardTensor> as_stored) {
+  const CheckpointFiles& files = reading.files;
+  const std::string stored = tensors.module();
+  const std::optional<std::string> name = NameInTextPart(stored);
+  if (!files.config_is_of_text() || !name || ReasonOf(as_stored.status()) != "BAD_CHECKPOINT") return as_stored;
+  absl::StatusOr<ModuleTensors> again = ModuleTensors::Open(files, stored, tensors.progress());
+  if (!again.ok()) return as_stored;
+  ModuleTensors renamed = std::move(*again).Renamed(*name);
+  IgnoreCacheScales(renamed);
+  absl::StatusOr<StandardTensor> tensor = reading.reader->read(files.quantization_config(), renamed);
+  if (!tensor.ok() && (!is_plain || ReasonOf(tensor.status()) != "MODULE_NOT_FOUND")) return as_stored;
+  tensors = std::move(renamed).Renamed(stored);
+  return tensor;
+}
+
 absl::StatusOr<StandardTensor> ReadWeights(const Reading& reading, ModuleTensors& tensors,
                                            std::string& format) {
   const auto& [files, reader, quantizer] = reading;
   const bool is_plain = IsPlainLinear(tensors) || IsPlainStack(tensors);
   if (reader != nullptr) {
     format = reader->quant_method;
-    auto tensor = reader->read(files.quantization_config(), tensors);
+    auto tensor = ReadByNameInTextPart(reading, is_plain, tensors,
+                                       reader->read(files.quantization_config(), tensors));
     if (ReasonOf(tensor.status()) != "MODULE_NOT_FOUND" || !is_plain) {
       if (!tensor.ok()) return AboutScheme(files, tensors.module(), tensor.status());
       return tensor;

@@ -152,6 +152,8 @@ absl::Status CheckpointFiles::ReadConfig() {
   if (!quantization.ok()) return Annotate(quantization.status(), config_file_);
   if (*quantization != nullptr) {
     quantization_config_ = **quantization;
+    config_is_of_text_ = *quantization != FindField(config, {"quantization_config"}) &&
+                         *quantization != FindField(config, {"compression_config"});
     return ReadModelOptConfig(config);
   }
   GEMMD_RETURN_IF_ERROR(ReadSeparateConfig());

@@ -38,6 +38,8 @@ class CheckpointFiles {
   const Json& quantization_config() const { return quantization_config_; }
   // The file, or the two files, that it comes from, with their path; config.json where there is none.
   const std::string& config_file() const { return config_file_; }
+  // Whether it stands in the part of config.json for text, and may call the modules by their names in that part.
+  bool config_is_of_text() const { return config_is_of_text_; }
   const ModelFacts& model_facts() const { return model_facts_; }
   // The file `name` of the directory with its path, for messages.
   std::string PathOf(const std::string& name) const { return (directory_ / name).string(); }
@@ -87,6 +89,7 @@ class CheckpointFiles {
   std::vector<std::filesystem::path> roots_;
   Json quantization_config_;
   std::string config_file_;
+  bool config_is_of_text_ = false;
   ModelFacts model_facts_;
   bool has_index_ = false;
   std::map<std::string, std::string> index_;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace gemmd {
 namespace {
@@ -67,6 +68,16 @@ std::optional<std::pair<std::string, int64_t>> ExpertOf(const std::string& prefi
   const std::optional<int64_t> expert = NumberOf(digits);
   if (!expert || !absl::EndsWith(parent, kExperts)) return std::nullopt;
   return std::pair(parent, *expert);
+}
+
+std::optional<std::string> NameInTextPart(const std::string& module) {
+  static constexpr std::pair<absl::string_view, absl::string_view> kPrefixes[] = {
+      {"model.language_model.", "model."}, {"language_model.", ""}, {"thinker.", ""}};
+  for (const auto& [prefix, own] : kPrefixes) {
+    absl::string_view rest = module;
+    if (absl::ConsumePrefix(&rest, prefix)) return absl::StrCat(own, rest);
+  }
+  return std::nullopt;
 }
 
 std::string RoleOf(const std::string& prefix) {

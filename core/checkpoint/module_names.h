@@ -37,6 +37,11 @@ const StackPart* StackPartOf(const std::string& module);
 // "a.experts.7." -> "a.experts." and 7.
 std::optional<std::pair<std::string, int64_t>> ExpertOf(const std::string& prefix);
 
+// The name that `module` has in the part of the model for text: "model.layers.0.w" of "language_model.model.layers.0.w" and
+// of "model.language_model.layers.0.w", "lm_head" of "language_model.lm_head". nullopt: it is none of such a part, or its
+// name is the same there.
+std::optional<std::string> NameInTextPart(const std::string& module);
+
 // What a place in the model is for: its prefix with '*' for numbers.
 std::string RoleOf(const std::string& prefix);
 

@@ -182,6 +182,11 @@ absl::Status ModuleTensors::RejectHidden(const CheckpointFiles& files) const {
   return ForEachCandidate(files.tensor_roles(), role, check);
 }
 
+ModuleTensors ModuleTensors::Renamed(const std::string& module) && {
+  module_ = module;
+  return std::move(*this);
+}
+
 std::string ModuleTensors::Layout() const {
   std::string layout;
   for (const auto& [key, entry] : entries_) {

@@ -49,6 +49,9 @@ class ModuleTensors {
                                   std::map<std::string, TensorData> tensors);
 
   const std::string& module() const { return module_; }
+  // Under another name for the same tensors: what a config may call it.
+  ModuleTensors Renamed(const std::string& module) &&;
+  const ProgressFunction& progress() const { return progress_; }
   uint64_t bytes_total() const { return bytes_total_; }
   // Key, type and shape of every tensor, one to a line; equal for modules with the same.
   std::string Layout() const;

@@ -54,6 +54,53 @@ TEST(QuantizationConfigTest, OfThePartForTextIsReadLikeThatAtTheTop) {
   }
 }
 
+// `name` with its modules in the part for text, as Kimi-K2.5 has them: "language_model.model.layers.0. ...", and a plain lm_head.
+EditableCheckpoint InTextPart(const std::string& name, const std::string& pointer, const std::string& prefix) {
+  EditableCheckpoint checkpoint = Moved(name, pointer);
+  RawTensors tensors;
+  for (const auto& [tensor, data] : checkpoint.tensors) tensors[prefix + tensor] = data;
+  tensors[prefix + "lm_head.weight"] = {"BF16", {2, 4}, std::string(16, 0)};
+  checkpoint.tensors = tensors;
+  return checkpoint;
+}
+
+std::string FormatOf(const EditableCheckpoint& checkpoint, const std::string& module) {
+  const TemporaryDirectory directory;
+  checkpoint.Write(directory.path());
+  const auto layer = ReadLayer(directory.path(), module);
+  return layer.ok() ? layer->format : std::string(layer.status().message());
+}
+
+TEST(QuantizationConfigTest, OfThePartForTextMayCallModulesByTheirNamesInIt) {
+  const std::string text = "/text_config/quantization_config";
+  const std::string prefix = "language_model.";
+  EditableCheckpoint packed = InTextPart(kPackedCase, text, prefix);
+  packed.config["text_config"][kQuantization]["ignore"] = {"lm_head"};
+  EXPECT_EQ(FormatOf(packed, "language_model.lm_head"), "unquantized");
+  EXPECT_EQ(FormatOf(packed, "language_model.model.layers.0.mlp.down_proj"), "compressed-tensors");
+  // Names as they are stored go first, and a config at the top has no others.
+  packed.config["text_config"][kQuantization]["ignore"] = {"language_model.lm_head"};
+  EXPECT_EQ(FormatOf(packed, "language_model.lm_head"), "unquantized");
+  EditableCheckpoint at_top = InTextPart(kPackedCase, std::string("/") + kQuantization, prefix);
+  at_top.config[kQuantization]["ignore"] = {"lm_head"};
+  EXPECT_THAT(FormatOf(at_top, "language_model.lm_head"), HasSubstr("quantized by its config, but it has no"));
+
+  for (const char* wrapped : {"language_model.model.", "model.language_model."}) {
+    EditableCheckpoint gptq = Moved("gptq_v1_autogptq_b4_g128_sym", text);
+    RawTensors tensors;
+    for (const auto& [name, data] : gptq.tensors) {
+      tensors[wrapped + name.substr(std::string("model.").size())] = data;
+    }
+    gptq.tensors = tensors;
+    nlohmann::ordered_json& config = gptq.config["text_config"][kQuantization];
+    config["bits"] = 8;
+    const std::string module = wrapped + std::string("layers.0.mlp.down_proj");
+    EXPECT_THAT(FormatOf(gptq, module), HasSubstr("expected I32")) << "8 bits do not fit";
+    config["dynamic"]["model\\.layers\\.0\\..*"] = {{"bits", 4}};
+    EXPECT_EQ(FormatOf(gptq, module), "gptq");
+  }
+}
+
 TEST(QuantizationConfigTest, OfModelOptIsMergedWithItsFile) {
   const TemporaryDirectory directory;
   const EditableCheckpoint checkpoint = Moved("modelopt_nvfp4_llama", "/text_config/quantization_config");

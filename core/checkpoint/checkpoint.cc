@@ -207,6 +207,21 @@ absl::Status CheckExperts(const CheckpointFiles& files, const std::string& modul
                           experts);
 }
 
+// What is wrong with the ranks for all `parts`, where `cut` says it of the last of `known`; reads those that follow.
+absl::Status AboutAllParts(const Reading& reading, std::vector<ModuleTensors>& parts, const SliceRequest& slice,
+                           std::vector<RowPart> known, const absl::Status& cut) {
+  if (slice.rows.size <= 1) return cut;
+  for (size_t i = known.size(); i < parts.size(); ++i) {
+    const auto read = ReadModule(reading, parts[i]);
+    if (!read.ok()) return cut;
+    const auto rows = PartOfRequest(slice, parts[i].module(), i, parts.size(), read->tensor.shape.n);
+    if (!rows.ok()) return cut;
+    known.push_back(*rows);
+  }
+  const absl::Status all = CheckRowParts(slice.rows, known);
+  return all.ok() ? cut : all;
+}
+
 // Rows of `parts` below each other, each cut as `slice` says.
 absl::StatusOr<CheckpointLayer> ReadRows(const Reading& reading, const std::string& module,
                                          std::vector<ModuleTensors>& parts,
@@ -214,6 +229,7 @@ absl::StatusOr<CheckpointLayer> ReadRows(const Reading& reading, const std::stri
   CheckpointLayer layer;
   std::vector<StandardTensor> tensors;
   std::vector<std::string> names;
+  std::vector<RowPart> known;
   PartSlices slices = SplitSlice(slice, IsStackName(parts[0].module()));
   LayerShape first;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -234,8 +250,10 @@ absl::StatusOr<CheckpointLayer> ReadRows(const Reading& reading, const std::stri
                                      read.tensor.shape.n));
     GEMMD_ASSIGN_OR_RETURN(const RowPart rows, PartOfRequest(slice, parts[i].module(), i,
                                                              parts.size(), read.tensor.shape.n));
+    known.push_back(rows);
     if (slice.rows.size > 1) slices.part.row_parts = {rows};
-    GEMMD_RETURN_IF_ERROR(CutOut(slices.part, read.tensor));
+    const absl::Status cut = CutOut(slices.part, read.tensor);
+    if (!cut.ok()) return AboutAllParts(reading, parts, slice, std::move(known), cut);
     tensors.push_back(std::move(read.tensor));
   }
   auto combined = ConcatenateRows(std::move(tensors));

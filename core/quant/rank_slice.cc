@@ -159,7 +159,8 @@ absl::Status CheckRowParts(const AxisSlice& rows, const std::vector<RowPart>& pa
   return SliceMismatch(absl::StrCat(
       "rows: ", rows.size, " ranks do not divide the ", bad->rows, " of part ", bad - parts.begin(),
       bad->replicas == 1 ? "" : absl::StrCat(" with ", bad->replicas, " replicas"),
-      ": legal numbers of ranks for all ", parts.size(), " parts are ", LegalSizes(most, fits_all)));
+      ": legal numbers of ranks", parts.size() == 1 ? "" : absl::StrCat(" for all ", parts.size(), " parts"), " are ",
+      LegalSizes(most, fits_all)));
 }
 
 absl::StatusOr<StandardTensor> Slice(const StandardTensor& whole, const SliceRequest& request) {

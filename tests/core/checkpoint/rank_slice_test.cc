@@ -137,6 +137,16 @@ TEST(RankSliceTest, RefusesToCutAGroupAndNamesTheNumbersOfRanks) {
   EXPECT_THAT(MessageOf(range.status()), HasSubstr("multiples of 128"));
 }
 
+// 64 rows of q, 32 of k and of v: 64 ranks would divide q alone.
+TEST(RankSliceTest, NamesTheNumbersOfRanksThatDivideAllParts) {
+  const auto layer = Read("modelopt_fp8_llama", kQkvProj, {{}, Rank(0, 3), {}, {}});
+  EXPECT_EQ(ReasonOf(layer.status()), "SHAPE_MISMATCH");
+  EXPECT_THAT(MessageOf(layer.status()),
+              HasSubstr("3 ranks do not divide the 64 of part 0: legal numbers of ranks for all 3 parts are 1, 2, 4, 8, 16, 32"));
+  EXPECT_THAT(MessageOf(Read("modelopt_fp8_llama", kQkvProj, {{}, Rank(0, 64), {}, {}}).status()),
+              HasSubstr("64 ranks do not divide the 32 of part 1"));
+}
+
 // q, k and v are stored apart: each rank has a part of each of them.
 TEST(RankSliceTest, CutsQueryKeyAndValueEachForItself) {
   for (const char* name : {"ct_nvfp4_qkv_different_global", "awq_gemm_g64_qkv",

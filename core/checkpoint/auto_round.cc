@@ -147,7 +147,9 @@ absl::StatusOr<StandardTensor> ReadAsCompressedTensors(const Json& config, Modul
   const char* format = is_nv       ? "nvfp4-pack-quantized"
                        : bits == 4 ? "mxfp4-pack-quantized"
                                    : "mxfp8-quantized";
+  // It writes exponents as they are, which compressed-tensors does since this release.
   const Json compressed = {{"quant_method", "compressed-tensors"},
+                           {"version", "0.14.0"},
                            {"format", format},
                            {"config_groups", {{"group_0", group}}}};
   return CompressedTensorsReader().read(compressed, tensors);

@@ -1,6 +1,7 @@
 // What    compressed-tensors with one byte per weight (int8, fp8, mxfp8) and with two e2m1 codes to
 //         a byte (nvfp4, mxfp4).
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,7 +18,7 @@ constexpr char kPacked[] = ".weight_packed";
 constexpr char kScale[] = ".weight_scale";
 constexpr int64_t kMxBlock = 32;
 constexpr int64_t kNvfp4Block = 16;
-constexpr int64_t kMxfp4BiasFixed = 14;  // before version 0.14 MXFP4 exponents were stored minus 2
+constexpr int kMxfp4BiasFixed = 14;  // before version 0.14 MXFP4 exponents were stored minus 2
 constexpr uint8_t kMxfp4OldBias = 2;
 
 absl::StatusOr<TensorInfo> RequireWeight(const ModuleTensors& tensors, const char* key,
@@ -103,9 +104,12 @@ absl::Status ReadNvfp4Scales(const std::vector<Shape>& shapes, bool stacked, Mod
 // Nothing but the version tells that the exponents are too small.
 absl::Status RepairOldExponents(const CompressedScheme& scheme, const ModuleTensors& tensors,
                                 Buffer& exponents) {
-  const bool is_old = scheme.format == "mxfp4-pack-quantized" && scheme.version > 0 &&
-                      scheme.version < kMxfp4BiasFixed;
-  if (!is_old) return absl::OkStatus();
+  if (scheme.format != "mxfp4-pack-quantized") return absl::OkStatus();
+  const std::optional<bool> is_fixed = scheme.version.IsSince(kMxfp4BiasFixed);
+  if (!is_fixed) {
+    return scheme.version.CannotTell(kMxfp4BiasFixed, "the exponents of MXFP4, which were stored minus 2 before");
+  }
+  if (*is_fixed) return absl::OkStatus();
   for (size_t i = 0; i < exponents.size(); ++i) {
     const auto stored = static_cast<uint8_t>(exponents[i]);
     if (stored > 254 - kMxfp4OldBias) {

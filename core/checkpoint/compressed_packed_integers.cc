@@ -1,6 +1,7 @@
 // What    compressed-tensors pack-quantized: weight_packed, weight_scale, weight_shape and, where
 //         the config says so, weight_zero_point and weight_g_idx.
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,7 +16,7 @@ namespace {
 constexpr char kPackedCodes[] = ".weight_packed";
 constexpr char kZeroPoint[] = ".weight_zero_point";
 constexpr char kGroupIndex[] = ".weight_g_idx";
-constexpr int64_t kDenseSince = 18;  // version 0.18 writes dense words for 3, 5, 6 and 7 bits
+constexpr int kDenseSince = 18;  // version 0.18 writes dense words for 3, 5, 6 and 7 bits
 
 // How the codes of a row lie in its words: one bit stream, or 32 / bits codes to a word.
 enum class Packing { kDense, kPadded };
@@ -31,10 +32,9 @@ absl::StatusOr<Packing> PackingOf(const CompressedScheme& scheme, const ModuleTe
   const bool padded = words == WordsOf(Packing::kPadded, k, scheme.bits);
   if (32 % scheme.bits == 0 && dense) return Packing::kDense;  // they coincide
   if (dense && padded) {
-    if (scheme.version == 0) {
-      return tensors.Bad(kPackedCodes, "dense or padded words: shape and version do not tell");
-    }
-    return scheme.version >= kDenseSince ? Packing::kDense : Packing::kPadded;
+    const std::optional<bool> is_dense = scheme.version.IsSince(kDenseSince);
+    if (!is_dense) return scheme.version.CannotTell(kDenseSince, "how codes lie in the words of weight_packed");
+    return *is_dense ? Packing::kDense : Packing::kPadded;
   }
   if (dense) return Packing::kDense;
   if (padded) return Packing::kPadded;

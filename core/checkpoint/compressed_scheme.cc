@@ -11,15 +11,6 @@
 namespace gemmd {
 namespace {
 
-// major * 1000 + minor of "0.18.1.dev0"; 0 when it is absent or says something else.
-absl::StatusOr<int64_t> ParseVersion(const Json& config) {
-  GEMMD_ASSIGN_OR_RETURN(const std::string text, NameField(config, {"version"}, ""));
-  int major = 0;
-  int minor = 0;
-  if (std::sscanf(text.c_str(), "%4d.%4d", &major, &minor) != 2 || major < 0 || minor < 0) return 0;
-  return major * 1000 + minor;
-}
-
 absl::Status ParseBlock(const Json& weights, CompressedScheme& scheme) {
   const Json* block = FindField(weights, {"block_structure"});
   if (block == nullptr || !block->is_string()) {
@@ -182,7 +173,8 @@ absl::Status RejectTransforms(const Json& config) {
 absl::StatusOr<CompressedScheme> ParseCompressedScheme(const Json& config, const Json& group) {
   GEMMD_RETURN_IF_ERROR(RejectTransforms(config));
   CompressedScheme scheme;
-  GEMMD_ASSIGN_OR_RETURN(scheme.version, ParseVersion(config));
+  GEMMD_ASSIGN_OR_RETURN(const std::string version, NameField(config, {"version"}, ""));
+  scheme.version = CompressedVersion(version);
   GEMMD_ASSIGN_OR_RETURN(const std::string global_format, NameField(config, {"format"}, ""));
   GEMMD_ASSIGN_OR_RETURN(const std::string group_format, NameField(group, {"format"}, ""));
   // The global format says mixed-precision, or the same as the group's own.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/checkpoint/compressed_version.h"
 #include "core/checkpoint/json.h"
 #include "core/checkpoint/module_tensors.h"
 #include "core/quant/standard_tensor.h"
@@ -24,7 +25,7 @@ struct CompressedScheme {
   int64_t group_size = 0;
   int64_t block_n = 0;
   int64_t block_k = 0;
-  int64_t version = 0;  // major * 1000 + minor of the library that wrote the file; 0 = not said
+  CompressedVersion version;  // of the library that wrote the file
   // Activations. kNoFormat: not quantized.
   NumberFormat activation;
   ActivationScaleKind activation_scale = ActivationScaleKind::kNone;

@@ -8,7 +8,7 @@
 #include "core/checkpoint/compressed_tensors.h"
 #include "core/checkpoint/errors.h"
 #include "core/checkpoint/reader_parts.h"
-#include "core/quant/reference.h"
+#include "core/checkpoint/two_level_scales.h"
 
 namespace gemmd {
 namespace {
@@ -16,6 +16,7 @@ namespace {
 constexpr char kWeight[] = ".weight";
 constexpr char kPacked[] = ".weight_packed";
 constexpr char kScale[] = ".weight_scale";
+constexpr char kGlobalScale[] = ".weight_global_scale";
 constexpr int64_t kMxBlock = 32;
 constexpr int64_t kNvfp4Block = 16;
 constexpr int kMxfp4BiasFixed = 14;  // before version 0.14 MXFP4 exponents were stored minus 2
@@ -73,21 +74,6 @@ absl::Status CheckGroup(const CompressedScheme& scheme, int64_t expected) {
                                         " is not read: groups of ", expected, " are"));
 }
 
-// fl32(scale / global): the reference divides, and multiplying by a rounded reciprocal is not the
-// same.
-absl::Status FoldGlobalScales(const TensorData& scales, const TensorData& global, int64_t experts,
-                              StandardTensor& tensor) {
-  const auto count = static_cast<int64_t>(scales.bytes.size());
-  tensor.scales.resize(count * sizeof(float));
-  for (int64_t i = 0; i < count; ++i) {
-    const auto scale = static_cast<float>(DecodeNumber(kFloat8E4M3, scales.at<uint8_t>(i)));
-    const float folded = scale / global.at<float>(i / (count / experts));
-    std::memcpy(tensor.scales.data() + i * sizeof(folded), &folded, sizeof(folded));
-  }
-  tensor.spec.scale = kFloat32;
-  return absl::OkStatus();
-}
-
 absl::Status ReadNvfp4Scales(const std::vector<Shape>& shapes, bool stacked, ModuleTensors& tensors,
                              StandardTensor& tensor) {
   const int64_t experts = tensor.shape.experts;
@@ -97,8 +83,8 @@ absl::Status ReadNvfp4Scales(const std::vector<Shape>& shapes, bool stacked, Mod
                                                              ScaleSign::kPositiveOrZero));
   GEMMD_ASSIGN_OR_RETURN(
       const TensorData global,
-      ReadScales(tensors, ".weight_global_scale", {"F32"}, global_shapes, ScaleSign::kPositive));
-  return FoldGlobalScales(scales, global, experts, tensor);
+      ReadScales(tensors, kGlobalScale, {"F32"}, global_shapes, ScaleSign::kPositive));
+  return FoldDivisors(tensors, kScale, scales, kGlobalScale, global, tensor);
 }
 
 // Nothing but the version tells that the exponents are too small.

@@ -14,6 +14,7 @@
 #include "core/checkpoint/modelopt_stack.h"
 #include "core/checkpoint/reader.h"
 #include "core/checkpoint/reader_parts.h"
+#include "core/checkpoint/two_level_scales.h"
 #include "core/quant/bit_row.h"
 
 namespace gemmd {
@@ -117,7 +118,7 @@ absl::StatusOr<int64_t> Nvfp4Block(const ModelOptScheme& scheme) {
   return block;
 }
 
-// One factor above all scales, or one for each half of gate and up. Other than compressed-tensors'
+// One factor above all scales, which are read, or one for each half of gate and up. Other than compressed-tensors'
 // weight_global_scale it multiplies.
 absl::Status ReadSecondaryScale(ModuleTensors& tensors, StandardTensor& tensor) {
   const int64_t n = tensor.shape.n;
@@ -130,7 +131,7 @@ absl::Status ReadSecondaryScale(ModuleTensors& tensors, StandardTensor& tensor) 
     tensor.spec.secondary_scale = SecondaryScaleKind::kChannel;
     tensor.secondary_scales = RepeatHalves(tensor.secondary_scales, n);
   }
-  return absl::OkStatus();
+  return CheckFactors(tensors, kScale, kSecondScale, tensor);
 }
 
 absl::StatusOr<StandardTensor> ReadNvfp4(const ModelOptScheme& scheme, ModuleTensors& tensors) {

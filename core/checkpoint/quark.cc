@@ -16,6 +16,7 @@
 #include "core/checkpoint/errors.h"
 #include "core/checkpoint/reader.h"
 #include "core/checkpoint/reader_parts.h"
+#include "core/checkpoint/two_level_scales.h"
 #include "core/quant/bit_row.h"
 
 namespace gemmd {
@@ -24,6 +25,7 @@ namespace {
 
 constexpr char kWeight[] = ".weight";
 constexpr char kScale[] = ".weight_scale";
+constexpr char kSecondScale[] = ".weight_scale_2";
 constexpr char kZeroPoint[] = ".weight_zero_point";
 constexpr int64_t kPerWord = 8;  // codes of 4 bits
 // Nibble p of a word (LSB first) holds code kOrder[p] of its eight.
@@ -93,13 +95,13 @@ absl::Status ReadWeightScales(const QuarkScheme& scheme, ModuleTensors& tensors,
   }
   if (!below) return absl::OkStatus();
   GEMMD_ASSIGN_OR_RETURN(const TensorData factor,
-                         ReadScales(tensors, ".weight_scale_2", {"F32", "BF16", "F16"}, {{}, {1}},
+                         ReadScales(tensors, kSecondScale, {"F32", "BF16", "F16"}, {{}, {1}},
                                     ScaleSign::kPositive));
   const auto value = static_cast<float>(NumberAt(factor, FormatOfDtype(factor.info.dtype), 0));
   tensor.spec.secondary_scale = SecondaryScaleKind::kTensor;
   tensor.secondary_scales.resize(sizeof(value));
   std::memcpy(tensor.secondary_scales.data(), &value, sizeof(value));
-  return absl::OkStatus();
+  return CheckFactors(tensors, kScale, kSecondScale, tensor);
 }
 
 // ---- floats ----

@@ -286,6 +286,8 @@ TEST(QuarkTest, ReadsNvfp4) {
   });
   EXPECT_EQ(layer->tensor.encoding.group_scale, kFloat8E4M3);
   EXPECT_EQ(ScalingOf(layer->tensor).global_scale, 8);  // the inverse of the factor
+  checkpoint.Set("weight_scale_2", "F32", {}, Floats({3e38f}));
+  EXPECT_EQ(checkpoint.Reason(), "BAD_CHECKPOINT");    // times 2
   checkpoint.weight()[1]["is_scale_quant"] = false;     // two levels of weights
   EXPECT_EQ(checkpoint.Reason(), "UNSUPPORTED_FORMAT");
 }

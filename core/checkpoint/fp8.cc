@@ -57,7 +57,7 @@ absl::StatusOr<Fp8Scheme> ParseScheme(const Json& config) {
 // under its own name.
 struct Keys {
   std::string weight;
-  std::string block_scale;
+  std::vector<std::string> block_scales;       // one of them, or several that say the same
   std::vector<std::string> scales;             // without blocks: one of them
   std::vector<std::string> activation_scales;  // static ones: one of them
   std::string bias;
@@ -68,14 +68,14 @@ Keys KeysOf(const ModuleTensors& tensors) {
   const TensorInfo* weight = tensors.Find(".weight");
   if (tensors.Find("") != nullptr && weight == nullptr) {
     return {"",
-            "_scale_inv",
+            {"_scale_inv", "_weight_scale"},
             {"_scale_inv", "_weight_scale"},
             {"_activation_scale", "_input_scale"},
             "_bias",
             3};
   }
   return {".weight",
-          ".weight_scale_inv",
+          {".weight_scale_inv", ".weight_scale", ".scale"},
           {".weight_scale", ".weight_scale_inv"},
           {".input_scale", ".activation_scale"},
           ".bias",
@@ -145,6 +145,20 @@ absl::Status ReadActivation(const Fp8Scheme& scheme, const Keys& keys, ModuleTen
   return absl::OkStatus();
 }
 
+// The name of the scales of blocks: DeepSeek-V4 has ".scale". Another one must hold the same.
+absl::StatusOr<TensorData> ReadGrid(const std::vector<std::string>& keys, const Shape& grid, ModuleTensors& tensors) {
+  const std::string& key = Present(tensors, keys);
+  GEMMD_ASSIGN_OR_RETURN(TensorData scales,
+                         ReadScales(tensors, key, {"F32", "BF16", "F8_E8M0"}, {grid}, ScaleSign::kPositive));
+  for (const std::string& other : keys) {
+    if (other == key || tensors.Find(other) == nullptr) continue;
+    GEMMD_ASSIGN_OR_RETURN(const TensorData same, tensors.Read(other, {scales.info.dtype}, {grid}));
+    if (same.bytes == scales.bytes) continue;
+    return tensors.Bad(other, absl::StrCat("expected the scales of ", tensors.module(), key, ", got others"));
+  }
+  return scales;
+}
+
 absl::Status ReadBlockScales(const Fp8Scheme& scheme, const Keys& keys, ModuleTensors& tensors,
                              StandardTensor& tensor) {
   tensor.spec.scale_block_n = scheme.block_n;
@@ -152,9 +166,7 @@ absl::Status ReadBlockScales(const Fp8Scheme& scheme, const Keys& keys, ModuleTe
   const auto [experts, n, k] = tensor.shape;
   Shape grid = {tensor.spec.ScaleRows(n), tensor.spec.ScaleColumns(k)};
   if (keys.rank == 3) grid.insert(grid.begin(), experts);
-  GEMMD_ASSIGN_OR_RETURN(TensorData scales,
-                         ReadScales(tensors, keys.block_scale, {"F32", "BF16", "F8_E8M0"}, {grid},
-                                    ScaleSign::kPositive));
+  GEMMD_ASSIGN_OR_RETURN(TensorData scales, ReadGrid(keys.block_scales, grid, tensors));
   tensor.spec.scale = FormatOfDtype(scales.info.dtype);
   tensor.scale_columns = grid.back();
   tensor.scales = std::move(scales.bytes);

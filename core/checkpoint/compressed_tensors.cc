@@ -87,7 +87,17 @@ bool LooksQuantized(const ModuleTensors& tensors) {
   return weight != nullptr && (weight->dtype == "I8" || FormatOfDtype(weight->dtype).bits == 8);
 }
 
+// Older files keep the scales of a quantized key-value cache as those of what makes keys and values.
+void IgnoreOldCacheScales(ModuleTensors& tensors) {
+  const std::string& module = tensors.module();
+  const std::string name = module.substr(module.rfind('.') + 1);
+  if (name != "k_proj" && name != "v_proj") return;
+  tensors.Ignore(".output_scale");
+  tensors.Ignore(".output_zero_point");
+}
+
 absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) {
+  IgnoreOldCacheScales(tensors);
   GEMMD_ASSIGN_OR_RETURN(const std::vector<Json> groups,
                          ResolveConfigGroups(config, tensors.module()));
   if (LooksQuantized(tensors) && FindField(config, {"config_groups"}) == nullptr) {

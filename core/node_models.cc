@@ -1,7 +1,10 @@
 // Models: what a checkpoint directory holds, as layers.
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/checkpoint/reading_notes.h"
 #include "core/model_registration.h"
 #include "core/node.h"
 #include "core/node_impl.h"
@@ -24,6 +27,13 @@ absl::Status CheckPath(const std::string& path) {
                absl::StrCat("path has a NUL at byte ", nul));
 }
 
+// What is to be said of how the modules of `plan` are read.
+void AddReadingNotes(const Checkpoint& checkpoint, ModelPlan& plan) {
+  std::vector<std::string> modules;
+  for (const PlannedModule& planned : plan.modules) modules.push_back(planned.module);
+  for (std::string& note : ReadingNotes(checkpoint, modules)) plan.notes.push_back(std::move(note));
+}
+
 absl::StatusOr<ModelPlan> Plan(const Node::Impl& impl, const ModelRequest& request) {
   GEMMD_RETURN_IF_ERROR(CheckPath(request.path));
   GEMMD_RETURN_IF_ERROR(impl.FindPlace(request.device).status());
@@ -35,6 +45,7 @@ absl::StatusOr<ModelPlan> Plan(const Node::Impl& impl, const ModelRequest& reque
   GEMMD_ASSIGN_OR_RETURN(const auto checkpoint, impl.checkpoints->Open(directory));
   GEMMD_ASSIGN_OR_RETURN(ModelPlan plan, PlanModel(*checkpoint, request.selection));
   if (!request.keep_going && !plan.hidden_files.empty()) return plan.hidden_files.front().status;
+  AddReadingNotes(*checkpoint, plan);
   return plan;
 }
 

@@ -16,6 +16,7 @@
 #include "core/checkpoint/composite.h"
 #include "core/checkpoint/errors.h"
 #include "core/checkpoint/model_plan.h"
+#include "core/checkpoint/reading_notes.h"
 #include "core/checkpoint/unread_notes.h"
 #include "core/quant/not_finite.h"
 #include "kernels/base/status.h"
@@ -261,6 +262,13 @@ void NoteTwice(const CheckpointFiles& files, CheckpointReport& report) {
   if (!twice.empty()) report.notes.push_back(absl::StrCat("in two files: ", SomeOf(twice)));
 }
 
+// What other programs take otherwise than this one.
+void NoteReadings(const Checkpoint& checkpoint, CheckpointReport& report) {
+  std::vector<std::string> modules;
+  for (const ModuleReport& module : report.modules) modules.push_back(module.module);
+  for (std::string& note : ReadingNotes(checkpoint, modules)) report.notes.push_back(std::move(note));
+}
+
 // Groups need not divide K, but whoever thought that they do should know.
 void NoteShortGroups(int64_t group, CheckpointReport& report) {
   std::map<int64_t, std::pair<std::string, uint64_t>> modules;  // by K: the first, and how many
@@ -297,6 +305,7 @@ absl::StatusOr<CheckpointReport> InspectCheckpoint(const std::string& directory,
   InspectModel(**checkpoint, broken, report);
   TellModulesOf(broken, report);
   NoteTwice((*checkpoint)->files(), report);
+  NoteReadings(**checkpoint, report);
   if (quantize.has_value()) NoteShortGroups(quantize->spec.scale_block_k, report);
   return report;
 }

@@ -102,12 +102,16 @@ void CopyFields(const Json& from, std::initializer_list<const char*> names, Json
   }
 }
 
+Json AsGptq(const Json& config, const char* version) {
+  Json gptq = {{"quant_method", "gptq"}, {"checkpoint_format", version}, {"lm_head", true}};
+  CopyFields(config, {"bits", "group_size", "sym", "desc_act"}, gptq);
+  return gptq;
+}
+
 absl::StatusOr<StandardTensor> ReadAsGptq(const Json& config, const std::string& packing,
                                           const char* version, ModuleTensors& tensors) {
   GEMMD_RETURN_IF_ERROR(RequireInteger(config, packing));
-  Json gptq = {{"quant_method", "gptq"}, {"checkpoint_format", version}, {"lm_head", true}};
-  CopyFields(config, {"bits", "group_size", "sym", "desc_act"}, gptq);
-  return GptqReader().read(gptq, tensors);
+  return GptqReader().read(AsGptq(config, version), tensors);
 }
 
 absl::StatusOr<StandardTensor> ReadAsAwq(const Json& config, const std::string& packing,
@@ -167,15 +171,18 @@ absl::StatusOr<StandardTensor> ReadAsFp8(const Json& config, ModuleTensors& tens
   return Fp8Reader().read(fp8, tensors);
 }
 
+// Whether the tensors are those of GPTQ with zero points minus one.
+bool IsGptqVersion1(const std::string& packing) {
+  return packing == "auto_round:auto_gptq" || packing == "auto_round:gptq" || packing == "auto" ||
+         packing == "auto_round:auto";
+}
+
 absl::StatusOr<StandardTensor> ReadPacking(const Json& config, ModuleTensors& tensors) {
   GEMMD_ASSIGN_OR_RETURN(const std::string packing, NameField(config, {"packing_format"}, ""));
   if (packing == "auto_round" || packing == "auto_round:gptqmodel") {
     return ReadAsGptq(config, packing, "gptq_v2", tensors);
   }
-  if (packing == "auto_round:auto_gptq" || packing == "auto_round:gptq" || packing == "auto" ||
-      packing == "auto_round:auto") {
-    return ReadAsGptq(config, packing, "gptq", tensors);
-  }
+  if (IsGptqVersion1(packing)) return ReadAsGptq(config, packing, "gptq", tensors);
   if (packing == "auto_round:auto_awq" || packing == "auto_round:awq") {
     return ReadAsAwq(config, packing, tensors);
   }
@@ -201,6 +208,14 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
   return ReadPacking(*own, tensors);
 }
 
+absl::StatusOr<std::string> Note(const Json& config, ModuleTensors& tensors) {
+  GEMMD_ASSIGN_OR_RETURN(const std::optional<Json> own, ConfigOf(config, tensors.module()));
+  if (!own) return "";
+  GEMMD_ASSIGN_OR_RETURN(const std::string packing, NameField(*own, {"packing_format"}, ""));
+  if (!IsGptqVersion1(packing)) return "";
+  return GptqReader().note(AsGptq(*own, "gptq"), tensors);
+}
+
 }  // namespace
 }  // namespace auto_round
 
@@ -208,7 +223,8 @@ CheckpointReader AutoRoundReader() {
   return {
       "auto-round",
       {".qweight", ".qzeros", ".scales", ".weight_packed", ".weight_scale_inv", ".weight_scale"},
-      &auto_round::Read};
+      &auto_round::Read,
+      &auto_round::Note};
 }
 
 }  // namespace gemmd

@@ -23,29 +23,6 @@
 namespace gemmd {
 namespace {
 
-const std::vector<CheckpointReader>& Readers() {
-#define GEMMD_CALL_READER(name) name##Reader(),
-  static const auto* const kReaders =
-      new std::vector<CheckpointReader>{GEMMD_CHECKPOINT_READERS(GEMMD_CALL_READER)};
-#undef GEMMD_CALL_READER
-  return *kReaders;
-}
-
-// nullptr: the checkpoint is not quantized.
-absl::StatusOr<const CheckpointReader*> ReaderOf(const CheckpointFiles& files) {
-  const Json& config = files.quantization_config();
-  if (config.is_null()) return nullptr;
-  const auto method = NameField(config, {"quant_method"}, "");
-  if (!method.ok()) return Annotate(method.status(), files.config_file());
-  std::string known;
-  for (const CheckpointReader& reader : Readers()) {
-    if (*method == reader.quant_method) return &reader;
-    absl::StrAppend(&known, known.empty() ? "" : ", ", reader.quant_method);
-  }
-  return UnsupportedFormat(absl::StrCat(files.config_file(), ": quant_method \"", *method,
-                                        "\" is not read: ", known, " are"));
-}
-
 // What a reader says of its scheme: in the config's words, which name neither file nor module. What it says of
 // tensors names both already.
 absl::Status AboutScheme(const CheckpointFiles& files, const std::string& module,

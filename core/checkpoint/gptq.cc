@@ -254,9 +254,33 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
   return ReadLinear(scheme, tensors);
 }
 
+// Zero points of version 1 that hold the largest number. Plus one they are 0 and carry into the next of their word, as
+// the writers that borrow from it need it; readers that take each field alone have 0 or 2^bits, and no carry.
+absl::StatusOr<std::string> Note(const Json& config, ModuleTensors& tensors) {
+  GEMMD_ASSIGN_OR_RETURN(const std::optional<Json> own_config, ApplyDynamic(config, tensors.module()));
+  if (!own_config || tensors.Find(".qzeros") == nullptr) return "";
+  GEMMD_ASSIGN_OR_RETURN(const GptqScheme scheme, ParseScheme(*own_config));
+  if (!scheme.zeros_minus_one || scheme.symmetric) return "";
+  GEMMD_ASSIGN_OR_RETURN(const LayerShape shape, ShapeOf(scheme, tensors));
+  GEMMD_ASSIGN_OR_RETURN(const TensorInfo info, tensors.Require(".qzeros", 2));
+  const int64_t groups = info.shape[0];
+  GEMMD_ASSIGN_OR_RETURN(const TensorData packed,
+                         tensors.Read(".qzeros", {"I32"}, {{groups, shape.n * scheme.bits / 32}}));
+  const std::vector<uint8_t> stored = UnpackZeroPoints(scheme, packed, groups, shape.n, false);
+  const int largest = (1 << scheme.bits) - 1;
+  const auto wrapping = std::count(stored.begin(), stored.end(), largest);
+  if (wrapping == 0) return "";
+  return absl::StrCat("tensor ", tensors.module(), ".qzeros: ", wrapping, " of ", stored.size(),
+                      " zero points are stored as ", largest, ", and plus one they wrap to 0",
+                      scheme.bits == 3 ? "" : ", with a carry into the next of their word",
+                      "; some programs read them as ", largest + 1, scheme.bits == 3 ? "" : ", or without the carry");
+}
+
 }  // namespace
 }  // namespace gptq
 
-CheckpointReader GptqReader() { return {"gptq", {".qweight", ".qzeros", ".scales"}, &gptq::Read}; }
+CheckpointReader GptqReader() {
+  return {"gptq", {".qweight", ".qzeros", ".scales"}, &gptq::Read, &gptq::Note};
+}
 
 }  // namespace gemmd

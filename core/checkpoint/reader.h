@@ -23,6 +23,8 @@ struct CheckpointReader {
   std::vector<const char*> markers;
   // The module's weights. `config` is quantization_config. Reads every tensor the format defines.
   absl::StatusOr<StandardTensor> (*read)(const Json& config, ModuleTensors& tensors);
+  // What there is to say of a module that `read` takes (reading_notes.h); empty: nothing. nullptr: never anything.
+  absl::StatusOr<std::string> (*note)(const Json& config, ModuleTensors& tensors) = nullptr;
 };
 
 #define GEMMD_CHECKPOINT_READERS(READER) \
@@ -39,6 +41,9 @@ struct CheckpointReader {
 #define GEMMD_DECLARE_READER(name) CheckpointReader name##Reader();
 GEMMD_CHECKPOINT_READERS(GEMMD_DECLARE_READER)
 #undef GEMMD_DECLARE_READER
+
+// The reader for the config of `files`; nullptr: the checkpoint is not quantized.
+absl::StatusOr<const CheckpointReader*> ReaderOf(const CheckpointFiles& files);
 
 }  // namespace gemmd
 

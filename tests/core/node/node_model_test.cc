@@ -78,6 +78,15 @@ class NodeModelTest : public ::testing::Test {
   std::vector<ModelProgress> reports;
 };
 
+// Zero points of GPTQ that programs read in different ways.
+TEST_F(NodeModelTest, ThePlanTellsWhatIsReadOtherwiseElsewhere) {
+  ASSERT_TRUE(Register(OfCase("gptq_v1_gptqmodel_b4_g64_asym_borrow")).ok());
+  ASSERT_EQ(reports.front().notes.size(), 1u);
+  EXPECT_THAT(reports.front().notes[0], HasSubstr(".qzeros: "));
+  ASSERT_TRUE(Register(OfCase(kLlama)).ok());
+  EXPECT_TRUE(reports.front().notes.empty());
+}
+
 TEST_F(NodeModelTest, RegistersEveryModuleAndSaysHowFarItIs) {
   const auto result = Register(OfCase(kLlama));
   ASSERT_TRUE(result.ok()) << result.status();

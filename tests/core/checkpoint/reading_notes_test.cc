@@ -1,0 +1,86 @@
+// Zero points of GPTQ version 1 that wrap, which programs read in different ways.
+#include "core/checkpoint/reading_notes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "tests/core/checkpoint/test_checkpoint.h"
+
+namespace gemmd {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+std::vector<std::string> NotesOf(const std::filesystem::path& directory, const std::vector<std::string>& modules) {
+  const auto checkpoint = Checkpoint::Open(directory);
+  EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
+  return ReadingNotes(**checkpoint, modules);
+}
+
+// Fields of `bits` in words that hold whole ones or, of 3 bits, a stream.
+int CountFieldsOfOnes(const RawTensor& qzeros, int bits) {
+  int count = 0;
+  for (size_t first = 0; first + bits <= 8 * qzeros.bytes.size(); first += bits) {
+    bool ones = true;
+    for (size_t bit = first; bit < first + bits; ++bit) ones = ones && (qzeros.bytes[bit / 8] >> (bit % 8) & 1) != 0;
+    count += ones ? 1 : 0;
+  }
+  return count;
+}
+
+TEST(ReadingNotesTest, TellHowManyZeroPointsWrap) {
+  for (const auto& [name, bits] :
+       {std::pair("gptq_v1_gptqmodel_b2_g32_asym_borrow", 2), std::pair("gptq_v1_gptqmodel_b3_g32_asym_wrap", 3),
+        std::pair("gptq_v1_gptqmodel_b4_g64_asym_borrow", 4), std::pair("autoround_autogptq_b4_g32_asym_borrow", 4)}) {
+    SCOPED_TRACE(name);
+    const EditableCheckpoint checkpoint(name);
+    const std::string module = ListModules(CaseDirectory(name))->front();
+    const RawTensor& qzeros = checkpoint.tensors.at(module + ".qzeros");
+    const int count = CountFieldsOfOnes(qzeros, bits);
+    ASSERT_GT(count, 0);
+    const std::vector<std::string> notes = NotesOf(CaseDirectory(name), {module});
+    ASSERT_THAT(notes, SizeIs(1));
+    EXPECT_THAT(notes[0], HasSubstr(absl::StrCat(module, ".qzeros: ", count, " of ", 8 * qzeros.bytes.size() / bits)));
+    EXPECT_THAT(notes[0], HasSubstr(absl::StrCat("stored as ", (1 << bits) - 1)));
+  }
+}
+
+TEST(ReadingNotesTest, SayNothingWhereNothingWraps) {
+  for (const char* name : {"gptq_v2_gptqmodel_b4_g32_asym", "gptq_v1_autogptq_b4_g128_sym", "gptq_p_planar_b3_g32",
+                           "autoround_native_b4_g32_asym", "autoround_mxfp4", "awq_gemm_g128", "ct_fp8_channel"}) {
+    EXPECT_THAT(NotesOf(CaseDirectory(name), *ListModules(CaseDirectory(name))), IsEmpty()) << name;
+  }
+  EXPECT_THAT(NotesOf(CaseDirectory("gptq_v1_gptqmodel_b4_g64_asym_borrow"), {"no.such.module"}), IsEmpty());
+}
+
+// A module of two parts, and of more modules than are named.
+TEST(ReadingNotesTest, AreOfPartsAndNotWithoutEnd) {
+  const char* const name = "gptq_v1_gptqmodel_b4_g64_asym_borrow";
+  EditableCheckpoint checkpoint(name);
+  const std::string golden = ListModules(CaseDirectory(name))->front();
+  RawTensors tensors;
+  std::vector<std::string> modules;
+  for (int layer = 0; layer < 5; ++layer) {
+    const std::string mlp = absl::StrCat("model.layers.", layer, ".mlp.");
+    modules.push_back(mlp + "gate_up_proj");
+    for (const char* part : {"gate_proj", "up_proj"}) {
+      for (const char* key : {".qweight", ".qzeros", ".scales", ".g_idx"}) {
+        tensors[absl::StrCat(mlp, part, key)] = checkpoint.tensors.at(golden + key);
+      }
+    }
+  }
+  checkpoint.tensors = std::move(tensors);
+  const TemporaryDirectory directory;
+  checkpoint.Write(directory.path());
+  const std::vector<std::string> notes = NotesOf(directory.path(), modules);
+  ASSERT_THAT(notes, SizeIs(9));
+  EXPECT_THAT(notes[0], HasSubstr("model.layers.0.mlp.gate_proj.qzeros"));
+  EXPECT_THAT(notes[1], HasSubstr("model.layers.0.mlp.up_proj.qzeros"));
+  EXPECT_THAT(notes[8], HasSubstr("2 more modules"));
+}
+
+}  // namespace
+}  // namespace gemmd

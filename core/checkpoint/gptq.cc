@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "core/checkpoint/errors.h"
 #include "core/checkpoint/module_rules.h"
 #include "core/checkpoint/reader.h"
@@ -242,6 +243,27 @@ absl::StatusOr<StandardTensor> ReadLinear(const GptqScheme& scheme, ModuleTensor
   return tensor;
 }
 
+// The key of "dynamic" whose overrides ApplyDynamic takes for `module`; empty: none.
+std::string OverridesOf(const Json& config, const std::string& module) {
+  const Json* dynamic = FindField(config, {"dynamic"});
+  if (dynamic == nullptr) return "";
+  for (const auto& [key, overrides] : dynamic->items()) {
+    absl::string_view pattern = key;
+    absl::ConsumePrefix(&pattern, "+:");
+    if (PythonMatch(std::string(pattern), module).value_or(false)) return key;
+  }
+  return "";
+}
+
+// The scheme of `own_config`, which is `config` with the overrides for `module`. An error that these make names their key.
+absl::StatusOr<GptqScheme> SchemeOf(const Json& config, const Json& own_config, const std::string& module) {
+  const absl::StatusOr<GptqScheme> scheme = ParseScheme(own_config);
+  if (scheme.ok()) return scheme;
+  const std::string key = OverridesOf(config, module);
+  if (key.empty() || ParseScheme(config).status() == scheme.status()) return scheme;
+  return Annotate(scheme.status(), absl::StrCat("\"dynamic.", key, "\""));
+}
+
 absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) {
   GEMMD_ASSIGN_OR_RETURN(const std::optional<Json> own_config,
                          ApplyDynamic(config, tensors.module()));
@@ -250,7 +272,7 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
   GEMMD_RETURN_IF_ERROR(
       CheckAgreement(tensors, config_says, tensors.Find(".qweight") != nullptr, "tensor .qweight",
                      own_config.has_value() ? "\"lm_head\" is not true" : "\"dynamic\" leaves it out"));
-  GEMMD_ASSIGN_OR_RETURN(const GptqScheme scheme, ParseScheme(*own_config));
+  GEMMD_ASSIGN_OR_RETURN(const GptqScheme scheme, SchemeOf(config, *own_config, tensors.module()));
   return ReadLinear(scheme, tensors);
 }
 

@@ -42,6 +42,12 @@ absl::StatusOr<Buffer> ReadPerExpert(ModuleTensors& tensors, const std::string& 
 
 }  // namespace
 
+void SetNoActivation(StandardTensor& tensor) {
+  tensor.spec.activation = kNoFormat;
+  tensor.spec.activation_scale = ActivationScaleKind::kNone;
+  tensor.spec.activation_group = 0;
+}
+
 void SetDynamicActivation(const NumberFormat& format, int64_t group, StandardTensor& tensor) {
   tensor.spec.activation = format;
   tensor.spec.activation_scale =

@@ -14,6 +14,8 @@
 
 namespace gemmd {
 
+// Activations as the request has them.
+void SetNoActivation(StandardTensor& tensor);
 // Dynamic scales: one per token, or per group of `group` columns when it is positive.
 void SetDynamicActivation(const NumberFormat& format, int64_t group, StandardTensor& tensor);
 // The static activation scale at `key`, one for the tensor or one for each expert.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "core/checkpoint/activation_parts.h"
 #include "core/checkpoint/errors.h"
 #include "core/checkpoint/module_rules.h"
 #include "core/checkpoint/reader.h"
@@ -159,16 +160,23 @@ absl::StatusOr<StandardTensor> ReadAsCompressedTensors(const Json& config, Modul
   return CompressedTensorsReader().read(compressed, tensors);
 }
 
+// With act_bits of 16 and more activations are not quantized, whatever else the config says of them.
 absl::StatusOr<StandardTensor> ReadAsFp8(const Json& config, ModuleTensors& tensors) {
+  GEMMD_ASSIGN_OR_RETURN(const int64_t act_bits, BitsField(config, "act_bits", 8));
+  const bool weights_only = act_bits >= kUnquantizedBits;
   Json fp8 = {{"quant_method", "fp8"}};
   CopyFields(config, {"fmt", "activation_scheme", "weight_block_size"}, fp8);
   const Json* group_size = FindField(config, {"group_size"});
   if (group_size != nullptr && group_size->is_array()) fp8["weight_block_size"] = *group_size;
-  if (FindField(fp8, {"activation_scheme"}) == nullptr) {
+  if (weights_only) {
+    fp8["activation_scheme"] = "dynamic";  // which needs no tensors
+  } else if (FindField(fp8, {"activation_scheme"}) == nullptr) {
     GEMMD_ASSIGN_OR_RETURN(const bool dynamic, BoolField(config, {"act_dynamic"}, false));
     fp8["activation_scheme"] = dynamic ? "dynamic" : "static";
   }
-  return Fp8Reader().read(fp8, tensors);
+  GEMMD_ASSIGN_OR_RETURN(StandardTensor tensor, Fp8Reader().read(fp8, tensors));
+  if (weights_only) SetNoActivation(tensor);
+  return tensor;
 }
 
 // Whether the tensors are those of GPTQ with zero points minus one.

@@ -48,16 +48,19 @@ absl::StatusOr<BitnetScheme> ParseScheme(const Json& config) {
   return BitnetScheme{linear_class == "bitlinear"};
 }
 
-// Whether row `row` of block `block` holds field 0 only, which is how writers leave padding.
-bool IsPadding(const TensorData& packed, int64_t row, int64_t block, int64_t k) {
+// Whether row `row` of all blocks holds field 0 only, which is how writers leave padding.
+bool IsPadding(const TensorData& packed, int64_t row, int64_t packed_rows, int64_t k) {
+  const int64_t shift = kBits * (row / packed_rows);
+  const int64_t first = row % packed_rows * k;
   for (int64_t column = 0; column < k; ++column) {
-    if (((packed.at<uint8_t>(row * k + column) >> (kBits * block)) & 3) != 0) return false;
+    if (((packed.at<uint8_t>(first + column) >> shift) & 3) != 0) return false;
   }
   return true;
 }
 
-// N: that of the bias, or all rows but those at the end of the last block that are padding. A row
-// of the model whose weights are all -1 would look the same, and does not occur.
+// N: that of the bias, or all rows but those at the end that are padding, at most three. They are in the last block, with
+// one or two packed rows also in those before it. A row of the model whose weights are all -1 would look the same, and
+// does not occur.
 int64_t RowsOf(const TensorData& packed, const ModuleTensors& tensors, int64_t packed_rows,
                int64_t k) {
   int64_t n = packed_rows * kRowBlocks;
@@ -67,8 +70,7 @@ int64_t RowsOf(const TensorData& packed, const ModuleTensors& tensors, int64_t p
     return bias->shape[0];
   }
   int64_t padding = 0;
-  while (padding < kRowBlocks - 1 && padding + 1 < packed_rows &&
-         IsPadding(packed, packed_rows - 1 - padding, kRowBlocks - 1, k)) {
+  while (padding < kRowBlocks - 1 && IsPadding(packed, n - 1 - padding, packed_rows, k)) {
     ++padding;
   }
   return n - padding;

@@ -365,6 +365,24 @@ TEST(BitnetTest, DropsPaddingRows) {
   EXPECT_TRUE(Validate(layer->tensor).ok());
 }
 
+// With one or two packed rows padding is in several blocks.
+TEST(BitnetTest, DropsPaddingRowsOfEveryBlock) {
+  const std::string module = "model.layers.0.self_attn.q_proj";
+  for (int64_t n = 1; n <= 13; ++n) {
+    EditableCheckpoint checkpoint("bitnet_autobitlinear");
+    const int64_t packed_rows = (n + 3) / 4;
+    std::string bytes(static_cast<size_t>(3 * packed_rows), '\0');
+    for (int64_t row = 0; row < n; ++row) {
+      const int64_t shift = 2 * (row / packed_rows);
+      bytes[static_cast<size_t>(3 * (row % packed_rows) + row % 3)] |= static_cast<char>((1 + row % 2) << shift);
+    }
+    checkpoint.tensors[module + ".weight"] = {"U8", {packed_rows, 3}, bytes};
+    const auto layer = ReadChanged(checkpoint, module);
+    ASSERT_TRUE(layer.ok()) << layer.status();
+    EXPECT_EQ(layer->tensor.shape.n, n);
+  }
+}
+
 TEST(BitnetTest, RefusesWeightsThatAreQuantizedOnlyWhileRunning) {
   EditableCheckpoint checkpoint("bitnet_bitlinear");
   checkpoint.config["quantization_config"]["quantization_mode"] = "online";
@@ -394,6 +412,24 @@ TEST(AutoRoundTest, FollowsBlocksAndExtraConfig) {
   expect({{"packing_format", nullptr}}, "UNSUPPORTED_FORMAT");
   expect({{"act_bits", 8}}, "UNSUPPORTED_FORMAT");
   expect({{"data_type", "mx_int4"}}, "UNSUPPORTED_FORMAT");
+}
+
+TEST(AutoRoundTest, SixteenBitActivationsNeedNoScale) {
+  EditableCheckpoint checkpoint("autoround_fp8_channel");
+  const auto golden = ReadLayer(CaseDirectory("autoround_fp8_channel"), kDown);
+  ASSERT_TRUE(golden.ok()) << golden.status();
+  checkpoint.tensors.erase(std::string(kDown) + ".input_scale");
+  EXPECT_EQ(ReasonOf(ReadChanged(checkpoint, kDown).status()), "BAD_CHECKPOINT");
+  checkpoint.config["quantization_config"]["act_bits"] = 16;
+  for (const bool says_static : {true, false}) {
+    if (!says_static) checkpoint.config["quantization_config"].erase("activation_scheme");
+    const auto layer = ReadChanged(checkpoint, kDown);
+    ASSERT_TRUE(layer.ok()) << layer.status();
+    EXPECT_FALSE(layer->tensor.spec.activation.present());
+    EXPECT_EQ(layer->tensor.spec.activation_scale, kNothing);
+    EXPECT_EQ(layer->tensor.codes, golden->tensor.codes);
+    EXPECT_EQ(layer->tensor.scales, golden->tensor.scales);
+  }
 }
 
 // ---- compressed-tensors before 0.14 ----

@@ -45,6 +45,11 @@ absl::StatusOr<AwqScheme> ParseScheme(const Json& config) {
   return scheme;
 }
 
+// What the shapes of scales and zero points follow from.
+std::string ConfigSays(const AwqScheme& scheme) {
+  return absl::StrCat("bits ", kBits, ", group_size ", scheme.group_size == 0 ? -1 : scheme.group_size);
+}
+
 // Calls visit(row, column, nibble) for the packed matrix of `rows` rows, in output-channel order,
 // eight channels at a time.
 template <typename Visit>
@@ -125,12 +130,14 @@ absl::StatusOr<StandardTensor> ReadGemv(const AwqScheme& scheme, ModuleTensors& 
   tensor.codes = std::move(packed.bytes);
   // The padding of the scales is 0, so only their types and shape are checked before they are cut.
   GEMMD_ASSIGN_OR_RETURN(TensorData scales,
-                         tensors.Read(".scales", {"F16", "BF16", "F32"}, {{n, words * kPerWord}}));
+                         ReadShaped(tensors, ".scales", {"F16", "BF16", "F32"}, {{n, words * kPerWord}},
+                                    ConfigSays(scheme)));
   tensor.spec.scale = FormatOfDtype(scales.info.dtype);
   scales.bytes = CropRows(scales.bytes, words * kPerWord, groups, tensor.spec.scale.bits / 8);
   GEMMD_RETURN_IF_ERROR(CheckScales(tensors, ".scales", scales, ScaleSign::kAny));
   tensor.scales = std::move(scales.bytes);
-  GEMMD_ASSIGN_OR_RETURN(const TensorData zeros, tensors.Read(".qzeros", {"I32"}, {{n, words}}));
+  GEMMD_ASSIGN_OR_RETURN(const TensorData zeros,
+                         ReadShaped(tensors, ".qzeros", {"I32"}, {{n, words}}, ConfigSays(scheme)));
   tensor.spec.zero_point = ZeroPointKind::kInteger;
   tensor.zero_points.resize(n * groups * sizeof(int16_t));
   for (int64_t i = 0; i < n * groups; ++i) {
@@ -159,13 +166,13 @@ absl::StatusOr<StandardTensor> ReadLinear(const AwqScheme& scheme, ModuleTensors
   tensor.codes = RepackCodes(packed, n, k);
   GEMMD_ASSIGN_OR_RETURN(
       const TensorData scales,
-      ReadScales(tensors, ".scales", {"F16", "BF16", "F32"}, {{groups, n}}, ScaleSign::kAny));
+      ReadScales(tensors, ".scales", {"F16", "BF16", "F32"}, {{groups, n}}, ScaleSign::kAny, ConfigSays(scheme)));
   tensor.spec.scale = FormatOfDtype(scales.info.dtype);
   tensor.scales = Transpose(scales.bytes, groups, n, tensor.spec.scale.bits / 8);
   // zero_point false may still come with zero points, all 8; without any they are implied.
   if (scheme.zero_point || tensors.Find(".qzeros") != nullptr) {
     GEMMD_ASSIGN_OR_RETURN(const TensorData zeros,
-                           tensors.Read(".qzeros", {"I32"}, {{groups, n / kPerWord}}));
+                           ReadShaped(tensors, ".qzeros", {"I32"}, {{groups, n / kPerWord}}, ConfigSays(scheme)));
     tensor.spec.zero_point = ZeroPointKind::kInteger;
     tensor.zero_points = UnpackZeroPoints(zeros, n, groups);
   }

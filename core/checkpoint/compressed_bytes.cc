@@ -35,10 +35,11 @@ LayerShape ShapeOf(const TensorInfo& info, int64_t codes_per_element) {
           info.shape[rank - 1] * codes_per_element};
 }
 
-absl::Status ReadByteZeroPoints(const std::vector<Shape>& shapes, ModuleTensors& tensors,
-                                StandardTensor& tensor) {
+absl::Status ReadByteZeroPoints(const CompressedScheme& scheme, const std::vector<Shape>& shapes,
+                                ModuleTensors& tensors, StandardTensor& tensor) {
   constexpr char kKey[] = ".weight_zero_point";
-  GEMMD_ASSIGN_OR_RETURN(const TensorData data, tensors.Read(kKey, {"I8"}, shapes));
+  GEMMD_ASSIGN_OR_RETURN(const TensorData data,
+                         ReadShaped(tensors, kKey, {"I8"}, shapes, DescribeScales(scheme)));
   tensor.spec.zero_point = ZeroPointKind::kInteger;
   tensor.zero_points.resize(data.bytes.size() * sizeof(int16_t));
   for (size_t i = 0; i < data.bytes.size(); ++i) {
@@ -74,13 +75,14 @@ absl::Status CheckGroup(const CompressedScheme& scheme, int64_t expected) {
                                         " is not read: groups of ", expected, " are"));
 }
 
-absl::Status ReadNvfp4Scales(const std::vector<Shape>& shapes, bool stacked, ModuleTensors& tensors,
-                             StandardTensor& tensor) {
+absl::Status ReadNvfp4Scales(const CompressedScheme& scheme, const std::vector<Shape>& shapes, bool stacked,
+                             ModuleTensors& tensors, StandardTensor& tensor) {
   const int64_t experts = tensor.shape.experts;
   const std::vector<Shape> global_shapes =
       stacked ? std::vector<Shape>{{experts}, {experts, 1}} : std::vector<Shape>{{1}, {}};
-  GEMMD_ASSIGN_OR_RETURN(const TensorData scales, ReadScales(tensors, kScale, {"F8_E4M3"}, shapes,
-                                                             ScaleSign::kPositiveOrZero));
+  GEMMD_ASSIGN_OR_RETURN(const TensorData scales,
+                         ReadScales(tensors, kScale, {"F8_E4M3"}, shapes, ScaleSign::kPositiveOrZero,
+                                    DescribeScales(scheme)));
   GEMMD_ASSIGN_OR_RETURN(
       const TensorData global,
       ReadScales(tensors, kGlobalScale, {"F32"}, global_shapes, ScaleSign::kPositive));
@@ -110,7 +112,7 @@ absl::Status RepairOldExponents(const CompressedScheme& scheme, const ModuleTens
 
 absl::Status ReadExponentScales(const CompressedScheme& scheme, const std::vector<Shape>& shapes,
                                 ModuleTensors& tensors, StandardTensor& tensor) {
-  GEMMD_ASSIGN_OR_RETURN(TensorData scales, ReadExponents(tensors, kScale, shapes));
+  GEMMD_ASSIGN_OR_RETURN(TensorData scales, ReadExponents(tensors, kScale, shapes, DescribeScales(scheme)));
   GEMMD_RETURN_IF_ERROR(RepairOldExponents(scheme, tensors, scales.bytes));
   tensor.spec.scale = kFloat8E8M0;
   tensor.scales = std::move(scales.bytes);
@@ -142,10 +144,11 @@ absl::StatusOr<StandardTensor> ReadByteWeights(const CompressedScheme& scheme,
   }
   const ScaleSign sign = is_float ? ScaleSign::kPositive : ScaleSign::kAny;
   GEMMD_ASSIGN_OR_RETURN(TensorData scales,
-                         ReadScales(tensors, kScale, {"F16", "BF16", "F32"}, shapes, sign));
+                         ReadScales(tensors, kScale, {"F16", "BF16", "F32"}, shapes, sign,
+                                    DescribeScales(scheme)));
   tensor.spec.scale = FormatOfDtype(scales.info.dtype);
   tensor.scales = std::move(scales.bytes);
-  if (!scheme.symmetric) GEMMD_RETURN_IF_ERROR(ReadByteZeroPoints(shapes, tensors, tensor));
+  if (!scheme.symmetric) GEMMD_RETURN_IF_ERROR(ReadByteZeroPoints(scheme, shapes, tensors, tensor));
   return tensor;
 }
 
@@ -167,7 +170,7 @@ absl::StatusOr<StandardTensor> ReadPackedFloats(const CompressedScheme& scheme,
   GEMMD_ASSIGN_OR_RETURN(TensorData codes, tensors.Read(kPacked, {"U8"}, {info.shape}));
   tensor.spec.weight = kFloat4E2M1;
   tensor.codes = std::move(codes.bytes);
-  GEMMD_RETURN_IF_ERROR(is_nvfp4 ? ReadNvfp4Scales(shapes, stacked, tensors, tensor)
+  GEMMD_RETURN_IF_ERROR(is_nvfp4 ? ReadNvfp4Scales(scheme, shapes, stacked, tensors, tensor)
                                  : ReadExponentScales(scheme, shapes, tensors, tensor));
   return tensor;
 }

@@ -107,7 +107,8 @@ absl::Status ReadZeroPoints(const CompressedScheme& scheme, Packing packing, boo
   const int64_t words = WordsOf(packing, n, scheme.bits);
   Shape shape = {words, groups};
   if (stacked) shape.insert(shape.begin(), experts);
-  GEMMD_ASSIGN_OR_RETURN(const TensorData data, tensors.Read(kZeroPoint, {"I32"}, {shape}));
+  GEMMD_ASSIGN_OR_RETURN(const TensorData data,
+                         ReadShaped(tensors, kZeroPoint, {"I32"}, {shape}, DescribeScales(scheme)));
   tensor.spec.zero_point = ZeroPointKind::kInteger;
   tensor.zero_points.resize(experts * n * groups * sizeof(int16_t));
   for (int64_t i = 0; i < experts * n * groups; ++i) {
@@ -157,7 +158,8 @@ absl::StatusOr<StandardTensor> ReadPackedIntegers(const CompressedScheme& scheme
                          ScaleShapes(scheme, tensors, stacked, tensor));
   GEMMD_ASSIGN_OR_RETURN(
       TensorData scales,
-      ReadScales(tensors, ".weight_scale", {"F16", "BF16", "F32"}, shapes, ScaleSign::kAny));
+      ReadScales(tensors, ".weight_scale", {"F16", "BF16", "F32"}, shapes, ScaleSign::kAny,
+                 DescribeScales(scheme)));
   tensor.spec.scale = FormatOfDtype(scales.info.dtype);
   tensor.scales = std::move(scales.bytes);
   tensor.codes = packing == Packing::kDense ? std::move(packed.bytes)

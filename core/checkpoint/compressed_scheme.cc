@@ -199,6 +199,16 @@ absl::StatusOr<CompressedScheme> ParseCompressedScheme(const Json& config, const
   return scheme;
 }
 
+std::string DescribeScales(const CompressedScheme& scheme) {
+  std::string text = absl::StrCat("num_bits ", scheme.bits, ", strategy ", scheme.strategy);
+  if (scheme.strategy == "block") {
+    absl::StrAppend(&text, ", block_structure [", scheme.block_n, ", ", scheme.block_k, "]");
+  } else if (scheme.group_size > 0) {
+    absl::StrAppend(&text, ", group_size ", scheme.group_size);
+  }
+  return text;
+}
+
 absl::StatusOr<std::vector<Shape>> ScaleShapes(const CompressedScheme& scheme,
                                                const ModuleTensors& tensors, bool stacked,
                                                StandardTensor& tensor) {

@@ -44,6 +44,9 @@ absl::StatusOr<std::vector<Shape>> ScaleShapes(const CompressedScheme& scheme,
                                                const ModuleTensors& tensors, bool stacked,
                                                StandardTensor& tensor);
 
+// What these shapes follow from: "num_bits 4, strategy group, group_size 32".
+std::string DescribeScales(const CompressedScheme& scheme);
+
 // pack-quantized: integers of 1 to 8 bits in 32-bit words.
 absl::StatusOr<StandardTensor> ReadPackedIntegers(const CompressedScheme& scheme,
                                                   ModuleTensors& tensors);

@@ -129,7 +129,7 @@ absl::Status ReadScalesWithoutBlocks(const Keys& keys, ModuleTensors& tensors,
   GEMMD_ASSIGN_OR_RETURN(
       const TensorData scales,
       ReadScales(tensors, Present(tensors, keys.scales), {"F32", "BF16", "F16"},
-                 ScaleShapes(tensors, keys.rank, tensor.shape), ScaleSign::kPositive));
+                 ScaleShapes(tensors, keys.rank, tensor.shape), ScaleSign::kPositive, "weight_block_size null"));
   tensor.spec.scale = FormatOfDtype(scales.info.dtype);
   SetScales(scales.bytes, tensor);
   return absl::OkStatus();
@@ -146,10 +146,12 @@ absl::Status ReadActivation(const Fp8Scheme& scheme, const Keys& keys, ModuleTen
 }
 
 // The name of the scales of blocks: DeepSeek-V4 has ".scale". Another one must hold the same.
-absl::StatusOr<TensorData> ReadGrid(const std::vector<std::string>& keys, const Shape& grid, ModuleTensors& tensors) {
+absl::StatusOr<TensorData> ReadGrid(const Fp8Scheme& scheme, const std::vector<std::string>& keys, const Shape& grid,
+                                    ModuleTensors& tensors) {
   const std::string& key = Present(tensors, keys);
-  GEMMD_ASSIGN_OR_RETURN(TensorData scales,
-                         ReadScales(tensors, key, {"F32", "BF16", "F8_E8M0"}, {grid}, ScaleSign::kPositive));
+  const std::string blocks = absl::StrCat("weight_block_size [", scheme.block_n, ", ", scheme.block_k, "]");
+  GEMMD_ASSIGN_OR_RETURN(TensorData scales, ReadScales(tensors, key, {"F32", "BF16", "F8_E8M0"}, {grid},
+                                                       ScaleSign::kPositive, blocks));
   for (const std::string& other : keys) {
     if (other == key || tensors.Find(other) == nullptr) continue;
     GEMMD_ASSIGN_OR_RETURN(const TensorData same, tensors.Read(other, {scales.info.dtype}, {grid}));
@@ -166,7 +168,7 @@ absl::Status ReadBlockScales(const Fp8Scheme& scheme, const Keys& keys, ModuleTe
   const auto [experts, n, k] = tensor.shape;
   Shape grid = {tensor.spec.ScaleRows(n), tensor.spec.ScaleColumns(k)};
   if (keys.rank == 3) grid.insert(grid.begin(), experts);
-  GEMMD_ASSIGN_OR_RETURN(TensorData scales, ReadGrid(keys.block_scales, grid, tensors));
+  GEMMD_ASSIGN_OR_RETURN(TensorData scales, ReadGrid(scheme, keys.block_scales, grid, tensors));
   tensor.spec.scale = FormatOfDtype(scales.info.dtype);
   tensor.scale_columns = grid.back();
   tensor.scales = std::move(scales.bytes);

@@ -63,6 +63,11 @@ absl::StatusOr<GptqScheme> ParseScheme(const Json& config) {
   return scheme;
 }
 
+// What the shapes of the tensors follow from.
+std::string ConfigSays(const GptqScheme& scheme) {
+  return absl::StrCat("bits ", scheme.bits, ", group_size ", scheme.group_size == 0 ? -1 : scheme.group_size);
+}
+
 // The planes of the planar layout, low bits first; 2, 4 and 8 bits are one plane.
 std::vector<int> PlanesOf(int bits) {
   std::vector<int> planes;
@@ -184,8 +189,8 @@ absl::Status ReadZeroPoints(const GptqScheme& scheme, ModuleTensors& tensors,
   if (tensors.Find(".qzeros") == nullptr && scheme.symmetric) return absl::OkStatus();
   const int64_t groups = tensor.scale_columns;
   const int64_t n = tensor.shape.n;
-  GEMMD_ASSIGN_OR_RETURN(const TensorData packed,
-                         tensors.Read(".qzeros", {"I32"}, {{groups, n * scheme.bits / 32}}));
+  GEMMD_ASSIGN_OR_RETURN(const TensorData packed, ReadShaped(tensors, ".qzeros", {"I32"},
+                                                             {{groups, n * scheme.bits / 32}}, ConfigSays(scheme)));
   if (scheme.symmetric) {
     return CheckSymmetric(scheme, tensors, UnpackZeroPoints(scheme, packed, groups, n, false));
   }
@@ -207,7 +212,7 @@ absl::Status ReadGroups(const GptqScheme& scheme, ModuleTensors& tensors, Standa
     if (!scheme.activation_order) return absl::OkStatus();
     return tensors.Bad(".g_idx", "missing, expected with desc_act true");
   }
-  GEMMD_ASSIGN_OR_RETURN(TensorData index, tensors.Read(".g_idx", {"I32"}, {{k}}));
+  GEMMD_ASSIGN_OR_RETURN(TensorData index, ReadShaped(tensors, ".g_idx", {"I32"}, {{k}}, ConfigSays(scheme)));
   const int64_t group_size = scheme.group_size == 0 ? k : scheme.group_size;
   bool is_plain = true;
   for (int64_t i = 0; i < k; ++i) {
@@ -233,7 +238,8 @@ absl::StatusOr<StandardTensor> ReadLinear(const GptqScheme& scheme, ModuleTensor
   GEMMD_RETURN_IF_ERROR(ReadCodes(scheme, tensors, tensor));
   GEMMD_ASSIGN_OR_RETURN(const TensorData scales,
                          ReadScales(tensors, ".scales", {"F16", "BF16", "F32"},
-                                    {{tensor.scale_columns, tensor.shape.n}}, ScaleSign::kAny));
+                                    {{tensor.scale_columns, tensor.shape.n}}, ScaleSign::kAny,
+                                    ConfigSays(scheme)));
   tensor.spec.scale = FormatOfDtype(scales.info.dtype);
   tensor.scales =
       Transpose(scales.bytes, tensor.scale_columns, tensor.shape.n, tensor.spec.scale.bits / 8);

@@ -31,10 +31,17 @@ constexpr char kNvfp4Fp8[] = "w4a8_nvfp4_fp8";
 constexpr int64_t kMxBlock = 32;
 constexpr int64_t kFp8Block = 128;
 
+// What the shapes of scales follow from.
+std::string ConfigSays(const ModelOptScheme& scheme) {
+  const std::string algorithm = absl::StrCat("quant_algo ", scheme.algorithm);
+  return scheme.group_size == 0 ? algorithm : absl::StrCat(algorithm, ", group_size ", scheme.group_size);
+}
+
 // Float32 scales of one of `shapes`; the blocks are the caller's.
-absl::Status ReadFloatScales(ModuleTensors& tensors, const std::vector<Shape>& shapes,
+absl::Status ReadFloatScales(const ModelOptScheme& scheme, ModuleTensors& tensors, const std::vector<Shape>& shapes,
                              ScaleSign sign, StandardTensor& tensor) {
-  GEMMD_ASSIGN_OR_RETURN(TensorData scales, ReadScales(tensors, kScale, {"F32"}, shapes, sign));
+  GEMMD_ASSIGN_OR_RETURN(TensorData scales,
+                         ReadScales(tensors, kScale, {"F32"}, shapes, sign, ConfigSays(scheme)));
   tensor.spec.scale = kFloat32;
   tensor.scale_columns = tensor.spec.ScaleColumns(tensor.shape.k);
   tensor.scales = std::move(scales.bytes);
@@ -60,13 +67,13 @@ Buffer RepeatHalves(const Buffer& halves, int64_t n) {
   return rows;
 }
 
-absl::StatusOr<StandardTensor> ReadFp8(const ModelOptScheme&, ModuleTensors& tensors) {
+absl::StatusOr<StandardTensor> ReadFp8(const ModelOptScheme& scheme, ModuleTensors& tensors) {
   StandardTensor tensor;
   GEMMD_RETURN_IF_ERROR(ReadFloat8Weight(tensors, kWeight, 2, {"F8_E4M3"}, tensor));
   tensor.spec.scale_block_n = 0;
   const int64_t n = tensor.shape.n;
   GEMMD_RETURN_IF_ERROR(
-      ReadFloatScales(tensors, TensorShapes(tensors, n), ScaleSign::kPositive, tensor));
+      ReadFloatScales(scheme, tensors, TensorShapes(tensors, n), ScaleSign::kPositive, tensor));
   if (tensor.scales.size() > sizeof(float)) {
     tensor.spec.scale_block_n = 1;
     tensor.scales = RepeatHalves(tensor.scales, n);
@@ -75,11 +82,11 @@ absl::StatusOr<StandardTensor> ReadFp8(const ModelOptScheme&, ModuleTensors& ten
   return tensor;
 }
 
-absl::StatusOr<StandardTensor> ReadFp8Channel(const ModelOptScheme&, ModuleTensors& tensors) {
+absl::StatusOr<StandardTensor> ReadFp8Channel(const ModelOptScheme& scheme, ModuleTensors& tensors) {
   StandardTensor tensor;
   GEMMD_RETURN_IF_ERROR(ReadFloat8Weight(tensors, kWeight, 2, {"F8_E4M3"}, tensor));
   const int64_t n = tensor.shape.n;
-  GEMMD_RETURN_IF_ERROR(ReadFloatScales(tensors, {{n}, {n, 1}}, ScaleSign::kPositive, tensor));
+  GEMMD_RETURN_IF_ERROR(ReadFloatScales(scheme, tensors, {{n}, {n, 1}}, ScaleSign::kPositive, tensor));
   SetDynamicActivation(kFloat8E4M3, 0, tensor);
   return tensor;
 }
@@ -93,14 +100,14 @@ std::vector<Shape> BlockGridShapes(int64_t rows, int64_t columns) {
   return shapes;
 }
 
-absl::StatusOr<StandardTensor> ReadFp8Block(const ModelOptScheme&, ModuleTensors& tensors) {
+absl::StatusOr<StandardTensor> ReadFp8Block(const ModelOptScheme& scheme, ModuleTensors& tensors) {
   StandardTensor tensor;
   GEMMD_RETURN_IF_ERROR(ReadFloat8Weight(tensors, kWeight, 2, {"F8_E4M3"}, tensor));
   tensor.spec.scale_block_n = kFp8Block;
   tensor.spec.scale_block_k = kFp8Block;
   const std::vector<Shape> shapes = BlockGridShapes(tensor.spec.ScaleRows(tensor.shape.n),
                                                     tensor.spec.ScaleColumns(tensor.shape.k));
-  GEMMD_RETURN_IF_ERROR(ReadFloatScales(tensors, shapes, ScaleSign::kPositive, tensor));
+  GEMMD_RETURN_IF_ERROR(ReadFloatScales(scheme, tensors, shapes, ScaleSign::kPositive, tensor));
   return tensor;
 }
 
@@ -146,7 +153,7 @@ absl::StatusOr<StandardTensor> ReadNvfp4(const ModelOptScheme& scheme, ModuleTen
   GEMMD_ASSIGN_OR_RETURN(TensorData codes, tensors.Read(kWeight, {"U8"}, {info.shape}));
   GEMMD_ASSIGN_OR_RETURN(
       TensorData scales,
-      ReadScales(tensors, kScale, {"F8_E4M3"}, {{n, k / block}}, ScaleSign::kPositiveOrZero));
+      ReadScales(tensors, kScale, {"F8_E4M3"}, {{n, k / block}}, ScaleSign::kPositiveOrZero, ConfigSays(scheme)));
   tensor.spec.weight = kFloat4E2M1;
   tensor.spec.scale = kFloat8E4M3;
   tensor.spec.scale_block_k = block;
@@ -184,7 +191,7 @@ absl::StatusOr<StandardTensor> ReadMxfp8(const ModelOptScheme& scheme, ModuleTen
   if (k % kMxBlock != 0) {
     return tensors.Bad(kWeight, absl::StrCat("K is ", k, ", expected a multiple of ", kMxBlock));
   }
-  GEMMD_ASSIGN_OR_RETURN(TensorData scales, ReadExponents(tensors, kScale, {{n, k / kMxBlock}}));
+  GEMMD_ASSIGN_OR_RETURN(TensorData scales, ReadExponents(tensors, kScale, {{n, k / kMxBlock}}, ConfigSays(scheme)));
   tensor.spec.scale = kFloat8E8M0;
   tensor.spec.scale_block_k = kMxBlock;
   tensor.scale_columns = k / kMxBlock;
@@ -247,7 +254,7 @@ absl::StatusOr<StandardTensor> ReadAwq(const ModelOptScheme& scheme, ModuleTenso
   tensor.spec.weight = IntegerFormat(4);
   tensor.codes = UnpackRowPairs(packed, n, k);
   GEMMD_RETURN_IF_ERROR(
-      ReadFloatScales(tensors, {{n, tensor.spec.ScaleColumns(k)}}, ScaleSign::kAny, tensor));
+      ReadFloatScales(scheme, tensors, {{n, tensor.spec.ScaleColumns(k)}}, ScaleSign::kAny, tensor));
   GEMMD_RETURN_IF_ERROR(ReadInputScale(tensors, kPreQuantScale, tensor));
   if (scheme.algorithm != kAwqFp8) return tensor;
   // What engines that multiply in FP8 divide the weights by to round them to e4m3; w is the same without.
@@ -262,7 +269,7 @@ absl::StatusOr<StandardTensor> ReadInt8(const ModelOptScheme& scheme, ModuleTens
   StandardTensor tensor;
   GEMMD_RETURN_IF_ERROR(ReadInt8Weight(tensors, kWeight, tensor));
   const int64_t n = tensor.shape.n;
-  GEMMD_RETURN_IF_ERROR(ReadFloatScales(tensors, {{n}, {n, 1}}, ScaleSign::kAny, tensor));
+  GEMMD_RETURN_IF_ERROR(ReadFloatScales(scheme, tensors, {{n}, {n, 1}}, ScaleSign::kAny, tensor));
   GEMMD_RETURN_IF_ERROR(ReadInputScale(tensors, kPreQuantScale, tensor));
   if (scheme.algorithm == "w8a8_sq_per_channel") {
     GEMMD_RETURN_IF_ERROR(ReadStaticActivation(tensors, kInputScale, kInt8, tensor));

@@ -70,13 +70,21 @@ std::vector<Shape> ScaleShapes(const QuarkSpec& spec, const StandardTensor& tens
   return {{tensor.spec.ScaleRows(n), groups}};
 }
 
+// What these shapes follow from.
+std::string ConfigSays(const QuarkSpec& spec) {
+  std::string text = absl::StrCat("dtype ", spec.dtype, ", qscheme ", spec.scheme);
+  if (spec.scheme == "per_group") absl::StrAppend(&text, ", group_size ", spec.group);
+  if (spec.scheme == "per_block") absl::StrAppend(&text, ", block_size [", spec.block_n, ", ", spec.block_k, "]");
+  return text;
+}
+
 absl::Status ReadWeightScales(const QuarkScheme& scheme, ModuleTensors& tensors,
                               StandardTensor& tensor) {
   const QuarkSpec& spec = scheme.weight;
   GEMMD_RETURN_IF_ERROR(SetBlocks(spec, tensors, tensor));
   const std::vector<Shape> shapes = ScaleShapes(spec, tensor);
   if (spec.scale_format == "e8m0") {
-    GEMMD_ASSIGN_OR_RETURN(TensorData exponents, ReadExponents(tensors, kScale, shapes));
+    GEMMD_ASSIGN_OR_RETURN(TensorData exponents, ReadExponents(tensors, kScale, shapes, ConfigSays(spec)));
     tensor.spec.scale = kFloat8E8M0;
     tensor.scales = std::move(exponents.bytes);
     return absl::OkStatus();
@@ -86,7 +94,8 @@ absl::Status ReadWeightScales(const QuarkScheme& scheme, ModuleTensors& tensors,
       below ? std::vector<std::string>{"F8_E4M3"} : std::vector<std::string>{"F32", "BF16", "F16"};
   GEMMD_ASSIGN_OR_RETURN(TensorData scales,
                          ReadScales(tensors, kScale, dtypes, shapes,
-                                    below ? ScaleSign::kPositiveOrZero : ScaleSign::kPositive));
+                                    below ? ScaleSign::kPositiveOrZero : ScaleSign::kPositive,
+                                    ConfigSays(spec)));
   tensor.spec.scale = FormatOfDtype(scales.info.dtype);
   tensor.scales = std::move(scales.bytes);
   if (IsTransposed(spec)) {

@@ -174,10 +174,23 @@ absl::Status CheckAgreement(const ModuleTensors& tensors, bool config_says, bool
                absl::StrCat("module \"", tensors.module(), "\" is not quantized"));
 }
 
+absl::StatusOr<TensorData> ReadShaped(ModuleTensors& tensors, const std::string& key,
+                                      const std::vector<std::string>& dtypes,
+                                      const std::vector<Shape>& shapes, absl::string_view config_says) {
+  const TensorInfo* info = tensors.Find(key);
+  const bool fits = info == nullptr || std::find(shapes.begin(), shapes.end(), info->shape) != shapes.end();
+  absl::StatusOr<TensorData> data = tensors.Read(key, dtypes, shapes);
+  if (fits || config_says.empty()) return data;
+  const absl::Status& status = data.status();
+  return Error(status.code(), ReasonOf(status),
+               absl::StrCat(status.message(), " (with ", config_says, " of the config)"));
+}
+
 absl::StatusOr<TensorData> ReadScales(ModuleTensors& tensors, const std::string& key,
                                       const std::vector<std::string>& dtypes,
-                                      const std::vector<Shape>& shapes, ScaleSign sign) {
-  GEMMD_ASSIGN_OR_RETURN(TensorData data, tensors.Read(key, dtypes, shapes));
+                                      const std::vector<Shape>& shapes, ScaleSign sign,
+                                      absl::string_view config_says) {
+  GEMMD_ASSIGN_OR_RETURN(TensorData data, ReadShaped(tensors, key, dtypes, shapes, config_says));
   GEMMD_RETURN_IF_ERROR(CheckScales(tensors, key, data, sign));
   return data;
 }
@@ -198,8 +211,8 @@ absl::Status CheckScales(const ModuleTensors& tensors, const std::string& key,
 }
 
 absl::StatusOr<TensorData> ReadExponents(ModuleTensors& tensors, const std::string& key,
-                                         const std::vector<Shape>& shapes) {
-  GEMMD_ASSIGN_OR_RETURN(TensorData data, tensors.Read(key, {"U8", "F8_E8M0"}, shapes));
+                                         const std::vector<Shape>& shapes, absl::string_view config_says) {
+  GEMMD_ASSIGN_OR_RETURN(TensorData data, ReadShaped(tensors, key, {"U8", "F8_E8M0"}, shapes, config_says));
   const auto nan = std::find(data.bytes.begin(), data.bytes.end(), std::byte{255});
   if (nan != data.bytes.end()) {
     return tensors.Bad(key, absl::StrCat("element ", nan - data.bytes.begin(),

@@ -32,18 +32,27 @@ double NumberAt(const TensorData& data, const NumberFormat& format, int64_t inde
 absl::Status CheckAgreement(const ModuleTensors& tensors, bool config_says, bool tensors_say,
                             absl::string_view evidence, absl::string_view why_not = "");
 
+// As ModuleTensors::Read, of a tensor whose shape follows from what the config says: "bits 8, group_size 32". The error
+// about another shape ends with that, because it may be what is wrong.
+absl::StatusOr<TensorData> ReadShaped(ModuleTensors& tensors, const std::string& key,
+                                      const std::vector<std::string>& dtypes,
+                                      const std::vector<Shape>& shapes, absl::string_view config_says);
+
 enum class ScaleSign { kAny, kPositive, kPositiveOrZero };
 
-// Reads scales into `tensor` as they are stored; rejects NaN, infinity, zero and the wrong sign.
+// ReadShaped of scales; rejects NaN, infinity, zero and the wrong sign. With `config_says` empty the shape does not follow
+// from the config.
 absl::StatusOr<TensorData> ReadScales(ModuleTensors& tensors, const std::string& key,
                                       const std::vector<std::string>& dtypes,
-                                      const std::vector<Shape>& shapes, ScaleSign sign);
+                                      const std::vector<Shape>& shapes, ScaleSign sign,
+                                      absl::string_view config_says = "");
 // The same checks on scales that were read already.
 absl::Status CheckScales(const ModuleTensors& tensors, const std::string& key,
                          const TensorData& data, ScaleSign sign);
 // As ReadScales for e8m0 exponents, stored as U8 or F8_E8M0; rejects the NaN byte 255.
 absl::StatusOr<TensorData> ReadExponents(ModuleTensors& tensors, const std::string& key,
-                                         const std::vector<Shape>& shapes);
+                                         const std::vector<Shape>& shapes,
+                                         absl::string_view config_says = "");
 
 // The bias at `key`, if there is one, [N] or with experts [E, N].
 absl::Status ReadBias(ModuleTensors& tensors, const std::string& key, StandardTensor& tensor);

@@ -115,7 +115,7 @@ TEST_F(PlainExpertsTest, SizesOfTheConfigAreNumbers) {
   const absl::Status status = stack.Read(absl::StrCat(kLayer, "down_proj")).status();
   EXPECT_EQ(ReasonOf(status), "BAD_CHECKPOINT");
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr(R"(config.json: "text_config.hidden_size": expected a number)"));
+              HasSubstr(R"(config.json: "text_config.hidden_size": expected an integer from 0 to 2^30)"));
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ TEST(QuantizationConfigTest, OfThePartForTextMayCallModulesByTheirNamesInIt) {
     nlohmann::ordered_json& config = gptq.config["text_config"][kQuantization];
     config["bits"] = 8;
     const std::string module = wrapped + std::string("layers.0.mlp.down_proj");
-    EXPECT_THAT(FormatOf(gptq, module), HasSubstr("expected I32")) << "8 bits do not fit";
+    EXPECT_THAT(FormatOf(gptq, module), HasSubstr("scales: expected F16")) << "8 bits do not fit";
     config["dynamic"]["model\\.layers\\.0\\..*"] = {{"bits", 4}};
     EXPECT_EQ(FormatOf(gptq, module), "gptq");
   }

@@ -31,6 +31,11 @@ class StageRingSm90 {
     ptx::MbarrierInitFence();
   }
 
+  __device__ int stage() const { return stage_; }
+  // Of stage 0; those of the others follow it, Tile::kActivationBytes and kWeightBytes apart.
+  __device__ uint32_t first_activations() const { return base_; }
+  __device__ uint32_t first_weights() const { return base_ + Tile::kWeightOffset; }
+
   __device__ uint32_t full() const { return Barrier(stage_); }
   __device__ uint32_t activations() const { return base_ + stage_ * Tile::kActivationBytes; }
   __device__ char* activation_bytes() const { return shared_ + stage_ * Tile::kActivationBytes; }

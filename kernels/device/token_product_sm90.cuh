@@ -12,6 +12,7 @@
 
 #include "kernels/device/decode_number.cuh"
 #include "kernels/device/matrix_step_sm90.cuh"
+#include "kernels/device/ptx/uniform_descriptor.cuh"
 #include "kernels/device/stage_ring_sm90.cuh"
 
 namespace gemmd::device {
@@ -53,6 +54,9 @@ struct TokenProductSm90 {
 
   // Of `slabs` stages, one or more; `ring` is left at the last one.
   __device__ void Multiply(Ring& ring, int32_t slabs, const Place& place) {
+    first_x_ = Descriptor::Of(ring.first_activations() +
+                              Mine::FirstToken(place.group) * PackedLayout::kSlabRowBytes);
+    first_w_ = Descriptor::Of(ring.first_weights() + Mine::FirstRow(place.group) * PackedLayout::kSlabRowBytes);
     GEMMD_UNROLL
     for (int block = 0; block < Mine::kBlocks; ++block) {
       GEMMD_UNROLL
@@ -67,6 +71,7 @@ struct TokenProductSm90 {
 
  private:
   using Partial = typename Step::Partial;
+  using Descriptor = ptx::UniformTileDescriptor;
 
   // Sums that have the same factors are promoted every two slabs.
   static constexpr bool kPairsSlabs = !Config::kHasXScales && !Config::kSharesScales;
@@ -91,13 +96,14 @@ struct TokenProductSm90 {
 
   __device__ void MultiplySlab(const Ring& ring, const Place& place) {
     Partial partial[kSums];
+    Factors factors;
     ring.WaitFull(/*x_by_ordinary_copies=*/false);
     GEMMD_UNROLL
     for (int block = 0; block < Mine::kBlocks; ++block) {
-      Start(ring, place, block, 0, partial);
-      const Factors factors = Factors::Of(ring, place, block);
+      Start(ring, block, 0, partial);
+      if (block == 0) factors.Load(ring, place);
       ptx::WgmmaWait<0>();
-      Add(factors, partial, sum[block]);
+      Add(factors.of[block], partial, sum[block]);
     }
   }
 
@@ -106,24 +112,25 @@ struct TokenProductSm90 {
     Partial partial[kSums];
     const Ring first = ring;
     ring.Advance();
+    const Factors ones;
     first.WaitFull(/*x_by_ordinary_copies=*/false);
-    Start(first, place, 0, 0, partial);
+    Start(first, 0, 0, partial);
     ring.WaitFull(/*x_by_ordinary_copies=*/false);
-    Start(ring, place, 0, 1, partial);
+    Start(ring, 0, 1, partial);
     ptx::WgmmaWait<0>();
-    Add(Factors(), partial, sum[0]);
-    Start(first, place, 1, 0, partial);
-    Start(ring, place, 1, 1, partial);
+    Add(ones.of[0], partial, sum[0]);
+    Start(first, 1, 0, partial);
+    Start(ring, 1, 1, partial);
     ptx::WgmmaWait<1>();
     first.ArriveEmpty(place.thread % 32, place.first_rank);
     ptx::WgmmaWait<0>();
-    Add(Factors(), partial, sum[1]);
+    Add(ones.of[1], partial, sum[1]);
   }
 
   __device__ void MultiplyAhead(Ring& ring, int32_t slabs, const Place& place) {
     Partial partial[2][kSums];
     ring.WaitFull(/*x_by_ordinary_copies=*/false);
-    Start(ring, place, 0, 0, partial[0]);
+    Start(ring, 0, 0, partial[0]);
     for (; slabs > 2; slabs -= 2) {
       StartNextAndAdd(ring, place, partial[1], partial[0]);
       StartNextAndAdd(ring, place, partial[0], partial[1]);
@@ -136,25 +143,34 @@ struct TokenProductSm90 {
     }
   }
 
-  // Factors of the thread's two tokens of a block.
-  struct Factors {
-    float of[2] = {1, 1};
+  using BlockFactors = float[2];  // of the thread's two tokens
 
-    __device__ static Factors Of(const Ring& ring, const Place& place, int block) {
-      Factors factors;
+  // All of a slab at once: where they lie is read from the stage first, and the first block's instructions hide that.
+  struct Factors {
+    BlockFactors of[Mine::kBlocks];
+
+    __device__ Factors() {
+      GEMMD_UNROLL
+      for (int block = 0; block < Mine::kBlocks; ++block) of[block][0] = of[block][1] = 1;
+    }
+    __device__ void Load(const Ring& ring, const Place& place) {
       if constexpr (Config::kHasXScales) {
-        const int token = Mine::FirstToken(place.group) + block * Mine::kBlockTokens +
-                          place.thread / 32 * 16 + place.thread % 32 / 4;
-        const float* const scales = ring.placed_x_scales() + token * Tile::kXScaleStride;
-        factors.of[0] = scales[0];
-        factors.of[1] = scales[8 * Tile::kXScaleStride];
+        const int token = Mine::FirstToken(place.group) + place.thread / 32 * 16 + place.thread % 32 / 4;
+        const float* scales = ring.placed_x_scales() + token * Tile::kXScaleStride;
+        GEMMD_UNROLL
+        for (int block = 0; block < Mine::kBlocks; ++block, scales += Mine::kBlockTokens * Tile::kXScaleStride) {
+          of[block][0] = scales[0];
+          of[block][1] = scales[8 * Tile::kXScaleStride];
+        }
       }
       if constexpr (Config::kSharesScales) {
         const float of_w = LoadNumber<Config::kGroupScale>(ring.shared_scale_bytes(), 0);
-        factors.of[0] *= of_w;
-        factors.of[1] *= of_w;
+        GEMMD_UNROLL
+        for (int block = 0; block < Mine::kBlocks; ++block) {
+          of[block][0] *= of_w;
+          of[block][1] *= of_w;
+        }
       }
-      return factors;
     }
   };
 
@@ -163,46 +179,49 @@ struct TokenProductSm90 {
     const Ring before = ring;
     ring.Advance();
     ring.WaitFull(/*x_by_ordinary_copies=*/false);
-    Start(ring, place, 0, 0, next);
-    const Factors factors = Factors::Of(before, place, 0);
+    Start(ring, 0, 0, next);
+    Factors factors;
+    factors.Load(before, place);
     ptx::WgmmaWait<1>();
     before.ArriveEmpty(place.thread % 32, place.first_rank);
-    Add(factors, now, sum[0]);
+    Add(factors.of[0], now, sum[0]);
   }
 
   __device__ void AddLast(const Ring& ring, const Place& place, Partial (&now)[kSums]) {
-    const Factors factors = Factors::Of(ring, place, 0);
+    Factors factors;
+    factors.Load(ring, place);
     ptx::WgmmaWait<0>();
-    Add(factors, now, sum[0]);
+    Add(factors.of[0], now, sum[0]);
   }
 
-  __device__ static void Add(const Factors& factors, Partial (&partial)[kSums], Sum (&to)[kSums]) {
+  __device__ static void Add(const BlockFactors& factors, Partial (&partial)[kSums], Sum (&to)[kSums]) {
     GEMMD_UNROLL
     for (int i = 0; i < kSums; ++i) ptx::PinRegister(partial[i]);
     GEMMD_UNROLL
     for (int i = 0; i < kSums; ++i) {
-      to[i] += factors.of[i / 2 % 2] * static_cast<float>(partial[i]);
+      to[i] += factors[i / 2 % 2] * static_cast<float>(partial[i]);
     }
   }
 
-  __device__ static void Start(const Ring& ring, const Place& place, int block,
-                               int accumulate, Partial (&d)[kSums]) {
-    const int first_token = Mine::FirstToken(place.group) + block * Mine::kBlockTokens;
-    const uint64_t x = ptx::SwizzledTileDescriptor(ring.activations() +
-                                                   first_token * PackedLayout::kSlabRowBytes);
-    const uint64_t w = ptx::SwizzledTileDescriptor(
-        ring.weights() + Mine::FirstRow(place.group) * PackedLayout::kSlabRowBytes);
+  __device__ void Start(const Ring& ring, int block, int accumulate, Partial (&d)[kSums]) const {
+    const Descriptor x = first_x_.Plus(ring.stage() * Tile::kActivationBytes +
+                                       block * Mine::kBlockTokens * PackedLayout::kSlabRowBytes);
+    const Descriptor w = first_w_.Plus(ring.stage() * Tile::kWeightBytes);
     GEMMD_UNROLL
     for (int i = 0; i < kSums; ++i) ptx::PinRegister(d[i]);
     ptx::WgmmaFence();
     GEMMD_UNROLL
     for (int s = 0; s < PackedLayout::kStepsPerSlab; ++s) {
-      Step::template MultiplyTokens<Mine::kRows>(x + s * ptx::kDescriptorStep,
-                                                 w + s * ptx::kDescriptorStep,
+      Step::template MultiplyTokens<Mine::kRows>(x.Plus(s * kStepBytes).descriptor(),
+                                                 w.Plus(s * kStepBytes).descriptor(),
                                                  s == 0 ? accumulate : 1, d);
     }
     ptx::WgmmaCommit();
   }
+
+  static constexpr int kStepBytes = static_cast<int>(ptx::kDescriptorStep) << 4;
+  Descriptor first_x_;  // of the warpgroup's operands in stage 0
+  Descriptor first_w_;
 };
 
 }  // namespace gemmd::device

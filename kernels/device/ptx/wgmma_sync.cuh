@@ -36,7 +36,7 @@ __device__ __forceinline__ void WgmmaWait() {
 
 // K-major tile of 128-byte rows, swizzled over 128 bytes, 8 rows to 1024 bytes. `address` is a multiple of
 // 1024 for the first k16 step; each further step of a row adds kDescriptorStep.
-__device__ __forceinline__ uint64_t SwizzledTileDescriptor(uint32_t address) {
+__device__ __forceinline__ constexpr uint64_t SwizzledTileDescriptor(uint32_t address) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   constexpr uint64_t kStrideOf8Rows = uint64_t{1024 >> 4} << 32;
   constexpr uint64_t kUnusedLeadingStride = uint64_t{1} << 16;

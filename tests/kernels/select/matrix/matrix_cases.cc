@@ -132,15 +132,20 @@ std::vector<QuantSpec> WithActivations(const QuantSpec& spec) {
   return specs;
 }
 
+// Rows and columns that share a scale: per row, groups, and blocks whose rows share it, of which some kernels make use.
+constexpr std::pair<int64_t, int64_t> kScaleBlocks[] = {{1, 0},   {1, 16},  {1, 32},   {1, 64},   {1, 128},
+                                                        {1, 256}, {32, 32}, {128, 128}, {128, 256}, {0, 0}};
+
 std::vector<QuantSpec> SpecialisedSpecs() {
   std::vector<QuantSpec> specs;
   for (const NumberFormat& weight : WeightFormats()) {
     for (const NumberFormat& scale : kScales) {
       for (const int option : {0, 1}) {
         if (option == 1 && weight.kind != NumberKind::kInteger) continue;
-        for (const int64_t group : {0, 16, 32, 64, 128, 256}) {
+        for (const auto& [rows, columns] : kScaleBlocks) {
           QuantSpec spec = SpecOf(weight, scale, option);
-          spec.scale_block_k = group;
+          spec.scale_block_n = rows;
+          spec.scale_block_k = columns;
           for (const QuantSpec& with : WithActivations(spec)) specs.push_back(with);
         }
       }

@@ -25,6 +25,7 @@ absl::StatusOr<std::shared_ptr<KernelStore>> KernelStore::Open(const KernelStore
   GEMMD_ASSIGN_OR_RETURN(
       std::shared_ptr<jit::KernelCache> cache,
       jit::KernelCache::Open(jit::KernelCacheOptions{.directory = options.directory,
+                                                     .why_no_directory = options.why_no_directory,
                                                      .max_bytes = options.max_bytes,
                                                      .helper = options.compile_helper,
                                                      .workers = options.compile_workers}));

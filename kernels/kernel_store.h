@@ -39,6 +39,7 @@ class TuningStore;
 
 struct KernelStoreOptions {
   std::filesystem::path directory = {};  // empty = memory only
+  std::string why_no_directory = {};     // there is none, and somebody wants one: a warning
   uint64_t max_bytes = 0;                // on disk; 0 = no limit
   // Command line of a process that calls RunCompileHelper. Empty: compile in this process.
   std::vector<std::string> compile_helper = {};

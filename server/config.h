@@ -33,7 +33,8 @@ struct Config {
   std::string socket;          // gRPC
   std::string session_socket;  // SOCK_SEQPACKET
   DeviceChoice device = DeviceChoice::kAuto;
-  std::filesystem::path cache_dir;
+  std::filesystem::path cache_dir;               // empty: kernels live in memory only
+  std::string no_cache_dir;                      // why cache_dir is empty; no setting
   uint64_t cache_max_bytes = uint64_t{4} << 30;  // kernels on disk; 0 = no limit
   // Command line of a process that compiles for the daemon; empty: the daemon compiles itself. No setting:
   // the program's main gives itself.

@@ -41,8 +41,9 @@ absl::Status MakeCache(const std::filesystem::path& directory) {
   return SystemError(errno, absl::StrCat("cannot read cache directory ", directory.string()));
 }
 
-// A directory that nobody chose may be out of reach: the cache then works from memory, and warns.
+// A directory that nobody chose may be out of reach, or have no place: the cache then works from memory, and warns.
 absl::Status PrepareCache(const LoadedConfig& config) {
+  if (config.config.cache_dir.empty()) return absl::OkStatus();
   const auto is_default = [](const ConfigEntry& entry) {
     return entry.name == "cache_dir" && entry.origin == "default";
   };
@@ -52,7 +53,8 @@ absl::Status PrepareCache(const LoadedConfig& config) {
 
 std::shared_ptr<TuningStore> OpenTuning(const std::filesystem::path& cache_directory) {
   auto store = TuningStore::Open(
-      {.directory = cache_directory / "tuning", .gemmd_version = Version()});
+      {.directory = cache_directory.empty() ? cache_directory : cache_directory / "tuning",
+       .gemmd_version = Version()});
   const TuningNotes& notes = store->notes();
   for (const std::string& warning : notes.warnings) LogWarn("tuning", {{"warning", warning}});
   LogInfo("tuning loaded", {{"local", notes.local},
@@ -113,6 +115,7 @@ absl::Status Daemon::LockPaths() {
 absl::Status Daemon::OpenNode() {
   GEMMD_ASSIGN_OR_RETURN(context_.kernels,
                          KernelStore::Open({.directory = config().cache_dir,
+                                            .why_no_directory = config().no_cache_dir,
                                             .max_bytes = config().cache_max_bytes,
                                             .compile_helper = config().compile_helper,
                                             .compile_workers = config().compile_workers}));

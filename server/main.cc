@@ -35,6 +35,9 @@ int main(int argc, char** argv) {
   config->config.compile_helper = {"/proc/self/exe", kCompileHelperFlag};
   if (!command.check_config) return gemmd::RunDaemon(*config);
   for (const std::string& warning : config->warnings) std::cerr << "gemmd: " << warning << "\n";
+  if (const std::string& why = config->config.no_cache_dir; !why.empty()) {
+    std::cerr << "gemmd: " << why << "; kernels live in memory only\n";
+  }
   for (const gemmd::ConfigEntry& entry : config->entries) {
     std::cout << entry.name << ": " << entry.value << "  # " << entry.origin << "\n";
   }

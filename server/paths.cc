@@ -20,10 +20,9 @@ std::string Absolute(const Environment& environment, const char* variable) {
   return !value.empty() && value[0] == '/' ? value : "";
 }
 
-absl::Status NoDefault(absl::string_view setting, absl::string_view variable) {
-  return Error(absl::StatusCode::kInvalidArgument, kBadConfig,
-               absl::StrCat("no default for ", setting, ": ", variable,
-                            " is not an absolute path and this user is not root; set --", setting));
+std::string WhyNoDefault(absl::string_view setting, absl::string_view variable) {
+  return absl::StrCat("no default for ", setting, ": ", variable,
+                      " is not an absolute path and this user is not root; set --", setting);
 }
 
 absl::Status SetDefault(Config& config, const char* name, const std::string& path) {
@@ -37,12 +36,16 @@ absl::Status FillSocket(const Environment& environment, Config& config) {
   if (!config.socket.empty()) return absl::OkStatus();
   std::string directory = Absolute(environment, "XDG_RUNTIME_DIR");
   if (directory.empty() && environment.uid == 0) directory = "/run";
-  if (directory.empty()) return NoDefault("socket", "XDG_RUNTIME_DIR");
+  if (directory.empty()) {
+    return Error(absl::StatusCode::kInvalidArgument, kBadConfig,
+                 WhyNoDefault("socket", "XDG_RUNTIME_DIR"));
+  }
   return SetDefault(config, "socket", directory + "/gemmd/gemmd.sock");
 }
 
-absl::Status FillCache(const Environment& environment, Config& config) {
-  if (!config.cache_dir.empty()) return absl::OkStatus();
+// Without a place kernels live in memory: the daemon serves, and says why.
+void FillCache(const Environment& environment, Config& config) {
+  if (!config.cache_dir.empty()) return;
   if (const std::string cache = Absolute(environment, "XDG_CACHE_HOME"); !cache.empty()) {
     config.cache_dir = std::filesystem::path(cache) / "gemmd";
   } else if (environment.uid == 0) {
@@ -50,9 +53,8 @@ absl::Status FillCache(const Environment& environment, Config& config) {
   } else if (const std::string home = Absolute(environment, "HOME"); !home.empty()) {
     config.cache_dir = std::filesystem::path(home) / ".cache/gemmd";
   } else {
-    return NoDefault("cache_dir", "HOME");
+    config.no_cache_dir = WhyNoDefault("cache_dir", "HOME");
   }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -68,7 +70,8 @@ absl::Status FillDefaultPaths(const Environment& environment, Config& config) {
     return Error(absl::StatusCode::kInvalidArgument, kBadConfig,
                  absl::StrCat("socket and session_socket are both ", config.socket));
   }
-  return FillCache(environment, config);
+  FillCache(environment, config);
+  return absl::OkStatus();
 }
 
 absl::Status MakeDirectory(const std::filesystem::path& directory) {

@@ -2,7 +2,8 @@
 //           socket   $XDG_RUNTIME_DIR/gemmd/gemmd.sock, or /run/gemmd/gemmd.sock for root
 //           session  session.sock beside it
 //           cache    $XDG_CACHE_HOME/gemmd, ~/.cache/gemmd, or /var/cache/gemmd for root
-// Errors  InvalidArgument BAD_CONFIG when a default cannot be chosen; CANNOT_CREATE or NOT_PERMITTED.
+// Errors  InvalidArgument BAD_CONFIG when a socket's default cannot be chosen; CANNOT_CREATE or NOT_PERMITTED.
+//         A cache without a default is none: cache_dir stays empty, and Config::no_cache_dir says why.
 #ifndef GEMMD_SERVER_PATHS_H_
 #define GEMMD_SERVER_PATHS_H_
 

@@ -208,7 +208,7 @@ CacheStats KernelCache::State::stats() const {
 
 absl::StatusOr<std::unique_ptr<KernelCache>> KernelCache::Open(const KernelCacheOptions& options) {
   std::unique_ptr<DiskTier> disk;
-  std::string why_no_disk;
+  std::string why_no_disk = options.why_no_directory;
   if (!options.directory.empty()) {
     auto opened = DiskTier::Open({options.directory, options.max_bytes, options.files});
     if (opened.ok()) {

@@ -34,6 +34,7 @@ namespace gemmd::jit {
 
 struct KernelCacheOptions {
   std::filesystem::path directory = {};  // created with mode 0700 when missing; empty = memory only
+  std::string why_no_directory = {};     // there is none, and somebody wants one: a warning
   uint64_t max_bytes = 0;                // on disk; 0 = no limit
   const NvrtcTable* nvrtc = nullptr;  // replaces this machine's, which is loaded when first needed
   // Command line of a process that calls RunCompileHelper. Empty: compile in this process.
@@ -97,7 +98,7 @@ class KernelCache {
   void ForgetFailures();
   // Null without a directory, or with one that is not used.
   DiskTier* disk();
-  // Why a directory that was given is not used; empty when it is, or none was given.
+  // Why a directory that was given is not used, or why_no_directory; empty when it is, or nobody wants one.
   const std::string& why_no_disk() const;
 
   // -- what operators do to entries; needs disk() --

@@ -276,6 +276,21 @@ TEST_F(CacheTroubleTest, ADefaultDirectoryThatCannotBeUsedIsToldByDoctorAndList)
   EXPECT_THAT(warmed.out, HasSubstr("is not used: Not a directory"));
 }
 
+TEST_F(CacheTroubleTest, WithoutHomeAndPathItServesFromMemoryAndSaysWhy) {
+  for (const char* variable : {"HOME=", "XDG_CACHE_HOME=", "PATH="}) daemon_environment_.push_back(variable);
+  cache_ = "";
+  BecomeOrdinary();
+  StartDaemon();
+  const std::string why = "no default for cache_dir: HOME is not an absolute path";
+  EXPECT_THAT(Gemmctl({"doctor"}).out, AllOf(HasSubstr("warn cache: " + why), HasSubstr("kernels live in memory only")));
+  EXPECT_THAT(Gemmctl({"status"}).out, AllOf(HasSubstr("in memory only"), HasSubstr("warning: " + why)));
+  EXPECT_THAT(Gemmctl({"cache", "list"}).out, AllOf(HasSubstr("NO_CACHE_DIRECTORY"), HasSubstr(why)));
+  EXPECT_THAT(Prewarm().out, AllOf(HasSubstr("CACHE_WRITE"), HasSubstr(why)));
+  EXPECT_THAT(Log(), HasSubstr(why));
+  EXPECT_FALSE(fs::exists("tuning")) << "beside the working directory";
+  EXPECT_EQ(StopDaemon(absl::Seconds(20)), 0);
+}
+
 TEST_F(CacheTroubleTest, ADirectoryThatIsNotToBeTrustedIsNotUsedAndSoTold) {
   ASSERT_TRUE(fs::create_directory(cache_));
   ASSERT_EQ(chmod(cache_.c_str(), 0777), 0);

@@ -235,6 +235,20 @@ TEST_F(ConfigTest, PathsFollowTheUserAndNeverTmp) {
   EXPECT_THAT(std::string(loaded.status().message()), HasSubstr("XDG_RUNTIME_DIR"));
 }
 
+TEST_F(ConfigTest, ACacheWithoutAPlaceIsNoErrorAndSaysWhy) {
+  for (const char* home : {"", "relative/path"}) {
+    variables_["HOME"] = home;
+    const auto loaded = LoadConfig({}, environment_);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->config.cache_dir, "");
+    EXPECT_EQ(OriginOf(*loaded, "cache_dir"), "default");
+    EXPECT_THAT(loaded->config.no_cache_dir, HasSubstr("HOME is not an absolute path"));
+  }
+  const auto set = LoadConfig({{"cache_dir", "/c"}}, environment_);
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_EQ(set->config.no_cache_dir, "");
+}
+
 TEST_F(ConfigTest, SocketPathsThatDoNotFitAreRefused) {
   const auto loaded = LoadConfig({{"socket", "/" + std::string(107, 's')}}, environment_);
   EXPECT_THAT(std::string(loaded.status().message()),

@@ -5,7 +5,8 @@
 //           size of the facts                u32
 //           size of the cubin                u64
 //           key                              32 bytes (the 64 digits of KernelKey, packed)
-//           SHA-256 over everything else     32 bytes
+//           SHA-256                          32 bytes, over two pieces, each preceded by its length
+//                                            as a u64: the 56 bytes before it; facts and cubin together
 //           facts: lowered name, architecture, compiler, label, usage; each a u32 size and text
 //           cubin
 // Errors  DataLoss CACHE_ENTRY_STALE: written under another schema. DataLoss CACHE_ENTRY_DAMAGED:

@@ -52,7 +52,7 @@ ABSL_FLAG(gemmd::FlagText, metrics_address, {},
 ABSL_FLAG(gemmd::FlagText, log_format, {}, "auto, json or text. auto is text on a terminal.");
 ABSL_FLAG(gemmd::FlagText, log_level, {}, "trace, debug, info, warn or error. Default info.");
 ABSL_FLAG(gemmd::FlagText, drain_deadline, {},
-          "How long SIGTERM waits for requests in flight, for example 30s. Default 30s.");
+          "How long a signal to end waits for requests in flight, for example 30s. Default 30s.");
 ABSL_FLAG(gemmd::FlagText, cpu_threads, {}, "Threads of the CPU device. Default 0: all cores.");
 ABSL_FLAG(gemmd::FlagText, compile_workers, {},
           "Kernels compiled at a time, each on one core. Default 0: as many as cores, at most 32.");
@@ -146,7 +146,8 @@ std::string ManualPage() {
       "Owns the node's GPUs and one copy of each quantized layer; worker processes register layers "
       "and submit requests over gRPC on a Unix socket. A setting is taken from the flag, else from "
       "the environment variable GEMMD_<NAME>, else from the file, else from its default. "
-      "SIGTERM and SIGINT drain the daemon; a second signal ends it at once.",
+      "SIGTERM, SIGINT and SIGHUP drain the daemon and end it: it reads its configuration at the start only. A "
+      "second signal ends it at once.",
       "    ");
   page += "\nOPTIONS\n";
   for (const NamedFlag& flag : kTextFlags) page += FlagHelp(flag.name, "=VALUE");

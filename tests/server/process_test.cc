@@ -126,6 +126,7 @@ TEST_F(ProcessTest, HelpReadsLikeAManualPage) {
        {"NAME", "SYNOPSIS", "--socket=VALUE", "--check_config", "EXIT STATUS", "max_sessions"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
+  EXPECT_THAT(text, HasSubstr("SIGTERM, SIGINT and SIGHUP drain"));
   EXPECT_EQ(Run({"--version"}, &text), 0);
   EXPECT_EQ(text, "gemmd 0.1.0\n");
 }
@@ -189,6 +190,16 @@ TEST_F(ProcessTest, ServesUntilSigtermThenExitsWithZeroAndLeavesNoSocket) {
   EXPECT_EQ(Wait(daemon, absl::Seconds(5)), 0) << Text(daemon);
   EXPECT_FALSE(std::filesystem::exists(socket()));
   EXPECT_FALSE(std::filesystem::exists(directory_ / "run/gemmd/session.sock"));
+}
+
+TEST_F(ProcessTest, EverySignalThatTheManualNamesDrainsIt) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+    const Process daemon = Spawn(Daemon());
+    ASSERT_TRUE(WaitFor(daemon, "listening on " + socket()));
+    kill(daemon.pid, signal);
+    EXPECT_EQ(Wait(daemon, absl::Seconds(5)), 0) << Text(daemon);
+    EXPECT_THAT(Text(daemon), HasSubstr("stopped serving"));
+  }
 }
 
 // Of a write beyond `ulimit -f`, or beyond a pipe: the write fails, and that is all.

@@ -82,7 +82,7 @@ std::string HelpText(const std::vector<Flag>& flags) {
       "  gemmd_compile_matrix --record FILE [--architecture NAME] [--workers N] [--shard I/N]\n"
       "      [--seed N] [--time_limit SECONDS]\n"
       "  gemmd_compile_matrix --merge --record FILE [--architecture NAME] RECORD...\n"
-      "  gemmd_compile_matrix --source CASE [--architecture NAME]\n\n"
+      "  gemmd_compile_matrix --source CASE [--architecture NAME] [--kernels REGEX]\n\n"
       "DESCRIPTION\n"
       "  Goes through all formats, options, shapes and architectures, takes the kernels that the\n"
       "  selection chooses, each once, and compiles them with NVRTC; no GPU is needed. A fault is "
@@ -95,7 +95,9 @@ std::string HelpText(const std::vector<Flag>& flags) {
       "  sources that it is for. It is written every 30 seconds and at the end, and a run with a\n"
       "  record that exists goes on where it stopped: parts, limits and machines can be mixed.\n"
       "  --merge makes one record of several, says what is missing, and does not compile.\n"
-      "  Progress goes to standard error.\n\n"
+      "  Listing the kernels comes first and takes most of a minute where sm_90a is among the\n"
+      "  architectures. A case's number is its place in the list that --architecture and --kernels\n"
+      "  leave. Progress goes to standard error.\n\n"
       "OPTIONS\n",
       jit_bench::DescribeFlags(flags),
       "\nEXIT STATUS\n"
@@ -122,8 +124,11 @@ int Fail(int code, const absl::Status& status) {
   return code;
 }
 
-// Of the options' architecture, with the options' names.
+// Of the options' architecture, with the options' names. Says on standard error that it lists them: sm_90a's take most
+// of a minute, in which nothing else is told.
 absl::StatusOr<std::vector<MatrixCase>> CasesOf(const Options& options) {
+  std::cerr << "listing the kernels of " << (options.architecture.empty() ? "all architectures" : options.architecture)
+            << "\n";
   std::vector<MatrixCase> cases = WholeMatrix(options.architecture);
   if (cases.empty()) {
     return absl::InvalidArgumentError(

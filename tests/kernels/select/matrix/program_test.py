@@ -113,6 +113,15 @@ class Program(unittest.TestCase):
         self.assertIn("#include \"kernels/device/", text)
         self.assertEqual(run("--source=999999", f"--architecture={ARCHITECTURE}").returncode, 64)
 
+    def test_the_program_of_a_case_among_chosen_kernels_is_printed(self):
+        result = run("--source=0", f"--architecture={ARCHITECTURE}", "--kernels=^MoeCombine$")
+        self.assertRegex(result.stdout, rf"\A// MoeCombine for {ARCHITECTURE}: gemmd::device::MoeCombine\b")
+        self.assertIn("#include \"kernels/device/", result.stdout)
+        self.assertEqual(result.stderr, f"listing the kernels of {ARCHITECTURE}\n")  # what a wait is for
+        beyond = run("--source=1", f"--architecture={ARCHITECTURE}", "--kernels=^MoeCombine$")
+        self.assertEqual(beyond.returncode, 64)
+        self.assertIn("there are 1 cases", beyond.stderr)
+
     def test_what_is_no_record_ends_with_74(self):
         self.path("bad.json").write_text("{}")
         self.assertEqual(self.compile("bad.json", 1).returncode, 74)

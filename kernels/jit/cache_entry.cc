@@ -7,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status.h"
+#include "kernels/jit/cubin.h"
 #include "kernels/jit/encoding.h"
 
 namespace gemmd::jit {
@@ -19,6 +20,11 @@ constexpr size_t kSizesOffset = 8;
 constexpr size_t kKeyOffset = kSizesOffset + 4 + 4 + 8;
 constexpr size_t kDigestOffset = kKeyOffset + kKeyBytes;
 constexpr size_t kHeaderBytes = kDigestOffset + kDigestBytes;
+
+absl::Status Foreign(absl::string_view what, absl::string_view got, absl::string_view wanted) {
+  return Error(absl::StatusCode::kDataLoss, "CACHE_ENTRY_FOREIGN",
+               absl::StrCat(what, " '", got, "', not '", wanted, "'"));
+}
 
 absl::Status Damaged(absl::string_view what) {
   return Error(absl::StatusCode::kDataLoss, "CACHE_ENTRY_DAMAGED", what);
@@ -81,6 +87,14 @@ absl::Status ReadFacts(absl::string_view facts, CompiledKernel& kernel) {
   return absl::OkStatus();
 }
 
+// The digest finds damage, not who swapped cubins: the driver would refuse this one on the architecture of the facts.
+// A suffix (sm_90a) is not compared.
+absl::Status CheckCubin(absl::string_view cubin, absl::string_view architecture) {
+  const std::optional<int> number = CubinArchitecture(cubin);
+  if (!number.has_value() || ArchitectureNumber(architecture) == *number) return absl::OkStatus();
+  return Foreign("cubin for", absl::StrCat("sm_", *number), architecture);
+}
+
 }  // namespace
 
 uint64_t EntryBytes(const CompiledKernel& kernel) {
@@ -125,9 +139,16 @@ absl::StatusOr<CompiledKernel> DecodeEntry(absl::string_view bytes, absl::string
     return Damaged("its digest does not match its bytes");
   }
   const absl::string_view cubin = payload.substr(ReadInteger<uint32_t>(bytes, kSizesOffset + 4));
+  GEMMD_RETURN_IF_ERROR(CheckCubin(cubin, kernel.architecture));
   kernel.cubin.resize(cubin.size());
   std::memcpy(kernel.cubin.data(), cubin.data(), cubin.size());
   return kernel;
+}
+
+std::string ProblemOf(const absl::Status& status) {
+  const std::string reason = ReasonOf(status);
+  if (reason == "CACHE_ENTRY_STALE") return "stale";
+  return reason == "CACHE_ENTRY_FOREIGN" ? "foreign" : "damaged";
 }
 
 std::string KeyInEntry(absl::string_view bytes) {
@@ -137,14 +158,10 @@ std::string KeyInEntry(absl::string_view bytes) {
 
 absl::Status CheckOrigin(const CompiledKernel& kernel, absl::string_view architecture,
                          absl::string_view compiler) {
-  const auto foreign = [](absl::string_view what, absl::string_view got, absl::string_view wanted) {
-    return Error(absl::StatusCode::kDataLoss, "CACHE_ENTRY_FOREIGN",
-                 absl::StrCat(what, " '", got, "', not '", wanted, "'"));
-  };
   if (kernel.architecture != architecture) {
-    return foreign("architecture", kernel.architecture, architecture);
+    return Foreign("architecture", kernel.architecture, architecture);
   }
-  if (kernel.compiler != compiler) return foreign("compiler", kernel.compiler, compiler);
+  if (kernel.compiler != compiler) return Foreign("compiler", kernel.compiler, compiler);
   return absl::OkStatus();
 }
 

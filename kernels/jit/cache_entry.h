@@ -11,7 +11,8 @@
 //           cubin
 // Errors  DataLoss CACHE_ENTRY_STALE: written under another schema. DataLoss CACHE_ENTRY_DAMAGED:
 //         short, long, changed, or of another key. DataLoss CACHE_ENTRY_FOREIGN: whole, but for
-//         another architecture or from another compiler than asked for.
+//         another architecture or from another compiler than asked for, or with a cubin for another
+//         architecture than its facts say (cubin.h).
 #ifndef GEMMD_KERNELS_JIT_CACHE_ENTRY_H_
 #define GEMMD_KERNELS_JIT_CACHE_ENTRY_H_
 
@@ -39,6 +40,9 @@ absl::StatusOr<CompiledKernel> DecodeFacts(absl::string_view front, uint64_t siz
 
 // The key that an entry says it holds; empty when it has no readable header.
 std::string KeyInEntry(absl::string_view bytes);
+
+// "damaged", "stale" or "foreign": what a DataLoss of these functions is counted and told as.
+std::string ProblemOf(const absl::Status& status);
 
 // Whether a whole entry is what `architecture` and `compiler` ask for.
 absl::Status CheckOrigin(const CompiledKernel& kernel, absl::string_view architecture,

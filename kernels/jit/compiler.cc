@@ -162,15 +162,19 @@ absl::Status CheckArchitecture(const std::string& architecture) {
                             "' is not of the form sm_<number>, sm_<number>a or sm_<number>f"));
 }
 
+int ArchitectureNumber(absl::string_view architecture) {
+  if (!IsArchitecture(architecture)) return 0;
+  architecture.remove_prefix(3);
+  if (!absl::ConsumeSuffix(&architecture, "a")) absl::ConsumeSuffix(&architecture, "f");
+  int number = 0;
+  return absl::SimpleAtoi(architecture, &number) ? number : 0;
+}
+
 absl::Status CheckKnown(const std::string& architecture, const std::vector<int>& known) {
   GEMMD_RETURN_IF_ERROR(CheckArchitecture(architecture));
-  absl::string_view digits = absl::StripPrefix(architecture, "sm_");
-  const bool specific = absl::ConsumeSuffix(&digits, "a");
-  const bool family = absl::ConsumeSuffix(&digits, "f");
-  int number = 0;
-  const bool suffix_exists =
-      absl::SimpleAtoi(digits, &number) && (!specific || number >= kFirstWithA) &&
-      (!family || number >= kFirstWithF);
+  const int number = ArchitectureNumber(architecture);
+  const bool suffix_exists = (!absl::EndsWith(architecture, "a") || number >= kFirstWithA) &&
+                             (!absl::EndsWith(architecture, "f") || number >= kFirstWithF);
   if (suffix_exists && std::find(known.begin(), known.end(), number) != known.end()) {
     return absl::OkStatus();
   }

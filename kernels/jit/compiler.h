@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "kernels/jit/kernel_key.h"
 #include "kernels/jit/nvrtc.h"
 
@@ -53,6 +54,8 @@ std::string KernelKey(const KernelSource& source, const NvrtcTable& nvrtc);
 
 // InvalidArgument BAD_ARCHITECTURE: its form.
 absl::Status CheckArchitecture(const std::string& architecture);
+// 90 of sm_90a; 0 of what is not of that form.
+int ArchitectureNumber(absl::string_view architecture);
 // InvalidArgument BAD_ARCHITECTURE: its form, or it is none of `known` (NvrtcTable::architectures), which
 // the message names.
 absl::Status CheckKnown(const std::string& architecture, const std::vector<int>& known);

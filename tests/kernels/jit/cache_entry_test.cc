@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/status.h"
+#include "tests/kernels/jit/cubin_header.h"
 
 namespace gemmd::jit {
 namespace {
@@ -69,6 +70,29 @@ TEST(CacheEntryTest, WholeEntryOfAnotherOriginIsForeign) {
   EXPECT_TRUE(CheckOrigin(SmallKernel(), "sm_90a", "13.0 abcd").ok());
   EXPECT_EQ(ReasonOf(CheckOrigin(SmallKernel(), "sm_90", "13.0 abcd")), "CACHE_ENTRY_FOREIGN");
   EXPECT_EQ(ReasonOf(CheckOrigin(SmallKernel(), "sm_90a", "13.0 abce")), "CACHE_ENTRY_FOREIGN");
+}
+
+// All digests are right: somebody put the cubin of another architecture behind these facts.
+TEST(CacheEntryTest, ACubinOfAnotherArchitectureThanItsFactsIsForeign) {
+  CompiledKernel kernel = SmallKernel();  // says sm_90a
+  const auto with = [&kernel](uint32_t flags) {
+    const std::string header = CubinHeader(8, flags);
+    const auto* bytes = reinterpret_cast<const std::byte*>(header.data());
+    kernel.cubin.assign(bytes, bytes + header.size());
+    return EncodeEntry(kernel);
+  };
+  EXPECT_TRUE(DecodeEntry(with(0x6005a04), kKey).ok());
+  const absl::Status forged = DecodeEntry(with(0x6005004), kKey).status();
+  EXPECT_EQ(ReasonOf(forged), "CACHE_ENTRY_FOREIGN");
+  EXPECT_EQ(forged.message(), "cubin for 'sm_80', not 'sm_90a'");
+}
+
+TEST(CacheEntryTest, EveryProblemHasItsName) {
+  std::string stale = EncodeEntry(SmallKernel());
+  stale[8] = 1;
+  EXPECT_EQ(ProblemOf(DecodeEntry(stale, kKey).status()), "stale");
+  EXPECT_EQ(ProblemOf(DecodeEntry("", kKey).status()), "damaged");
+  EXPECT_EQ(ProblemOf(CheckOrigin(SmallKernel(), "sm_90", "13.0 abcd")), "foreign");
 }
 
 TEST(CacheEntryTest, EveryTruncationIsDamage) {

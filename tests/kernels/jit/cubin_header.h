@@ -1,0 +1,25 @@
+// What    The ELF header that a cubin begins with, and nothing behind it.
+#ifndef GEMMD_TESTS_KERNELS_JIT_CUBIN_HEADER_H_
+#define GEMMD_TESTS_KERNELS_JIT_CUBIN_HEADER_H_
+
+#include <elf.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+namespace gemmd::jit {
+
+inline std::string CubinHeader(unsigned char abi_version, uint32_t flags) {
+  Elf64_Ehdr header = {};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_ident[EI_ABIVERSION] = abi_version;
+  header.e_machine = EM_CUDA;
+  header.e_flags = flags;
+  return {reinterpret_cast<const char*>(&header), sizeof(header)};
+}
+
+}  // namespace gemmd::jit
+
+#endif  // GEMMD_TESTS_KERNELS_JIT_CUBIN_HEADER_H_

@@ -28,7 +28,8 @@ absl::StatusOr<std::shared_ptr<KernelStore>> KernelStore::Open(const KernelStore
                                                      .why_no_directory = options.why_no_directory,
                                                      .max_bytes = options.max_bytes,
                                                      .helper = options.compile_helper,
-                                                     .workers = options.compile_workers}));
+                                                     .workers = options.compile_workers,
+                                                     .observer = options.observer}));
   return std::shared_ptr<KernelStore>(new KernelStore(std::move(cache)));
 }
 
@@ -219,7 +220,10 @@ KernelStoreStats KernelStore::stats() const {
   stats.disk_hits = from.disk_hits;
   stats.compilations = from.compilations;
   stats.failed_compilations = from.failed_compilations;
-  stats.dropped_entries = from.damaged_entries + from.stale_entries + from.foreign_entries;
+  stats.compiler_deaths = from.compiler_deaths;
+  stats.damaged_entries = from.damaged_entries;
+  stats.stale_entries = from.stale_entries;
+  stats.foreign_entries = from.foreign_entries;
   stats.write_failures = from.write_failures;
   stats.evicted_entries = from.evicted_entries;
   stats.disk_bytes = from.disk_bytes;
@@ -234,6 +238,16 @@ std::string KernelStore::warning() const {
 }
 
 bool KernelStore::in_memory_only() const { return cache_->disk() == nullptr; }
+
+StoreCompiler KernelStore::FindCompiler() {
+  if (absl::IsCancelled(cache_->Compiler().status())) return {};
+  return compiler();
+}
+
+StoreCompiler KernelStore::compiler() const {
+  jit::CompilerFacts facts = cache_->LastCompiler();
+  return {std::move(facts.name), std::move(facts.path), std::move(facts.problem)};
+}
 
 int RunCompileHelper() { return jit::RunCompileHelper(); }
 

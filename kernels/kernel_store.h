@@ -28,6 +28,7 @@
 #include "absl/time/time.h"
 #include "kernels/contract/layer_traits.h"
 #include "kernels/contract/quant_spec.h"
+#include "kernels/jit/cache_event.h"
 #include "kernels/row_range.h"
 
 namespace gemmd {
@@ -36,6 +37,8 @@ namespace jit {
 class KernelCache;
 }
 class TuningStore;
+using jit::CacheEvent;
+using jit::CacheObserver;
 
 struct KernelStoreOptions {
   std::filesystem::path directory = {};  // empty = memory only
@@ -44,6 +47,14 @@ struct KernelStoreOptions {
   // Command line of a process that calls RunCompileHelper. Empty: compile in this process.
   std::vector<std::string> compile_helper = {};
   int compile_workers = 0;  // compilations at a time; 0 = one per processor, at most 32
+  CacheObserver observer = nullptr;
+};
+
+// NVRTC, as far as somebody has looked for it: `problem` says why there is none.
+struct StoreCompiler {
+  std::string name;  // version and build: "13.0 65be0db3..."; empty: none, or nobody has looked
+  std::string path;
+  std::string problem;
 };
 
 struct PrewarmLayer {
@@ -139,7 +150,10 @@ struct KernelStoreStats {
   uint64_t disk_hits = 0;
   uint64_t compilations = 0;
   uint64_t failed_compilations = 0;
-  uint64_t dropped_entries = 0;
+  uint64_t compiler_deaths = 0;  // of these: the compiler died, or took too long and was ended
+  uint64_t damaged_entries = 0;  // dropped from disk, like the next two
+  uint64_t stale_entries = 0;    // of another schema
+  uint64_t foreign_entries = 0;  // of another architecture or compiler
   uint64_t write_failures = 0;
   uint64_t evicted_entries = 0;
   uint64_t disk_bytes = 0;
@@ -182,9 +196,12 @@ class KernelStore {
   void Close();
 
   KernelStoreStats stats() const;
+  // Looks for the compiler, which loads it: it may take a second. Cancelled by Close: no problem then.
+  StoreCompiler FindCompiler();
   // These touch no disk. warning: as in stats(). in_memory_only: there is no directory, or it is not used.
   std::string warning() const;
   bool in_memory_only() const;
+  StoreCompiler compiler() const;  // what was found last, whoever looked
 
  private:
   explicit KernelStore(std::shared_ptr<jit::KernelCache> cache) : cache_(std::move(cache)) {}

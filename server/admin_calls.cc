@@ -4,6 +4,10 @@
 
 namespace gemmd {
 
+std::string OutcomeText(const absl::Status& status) {
+  return status.ok() ? "OK" : std::string(status.message());
+}
+
 absl::Status SendChunks(const std::string& bytes, ChunkStream& stream) {
   constexpr size_t kChunkBytes = size_t{1} << 20;
   for (size_t at = 0; at < bytes.size(); at += kChunkBytes) {

@@ -14,11 +14,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "core/activity.h"
 #include "gemmd/v1/admin.pb.h"
 #include "server/admin_worker.h"
-#include "server/logging.h"
 #include "server/queued_stream.h"
 #include "server/service_context.h"
 
@@ -34,11 +32,14 @@ grpc::ServerUnaryReactor* DeferCall(const ServiceContext& context, AdminWorker& 
                                     const absl::Status& allowed,
                                     std::function<absl::Status()> work);
 
-// Queues run(job, stream). `what` names it in the log.
+// For the log: "OK", or the message.
+std::string OutcomeText(const absl::Status& status);
+
+// Queues run(job, stream), which logs how it ended.
 template <typename Progress, typename Job, typename Run>
 grpc::ServerWriteReactor<Progress>* StartJob(const ServiceContext& context, AdminWorker& worker,
                                              const absl::Status& allowed, absl::StatusOr<Job> job,
-                                             const char* what, Run run) {
+                                             Run run) {
   auto* stream = new QueuedStream<Progress>;
   if (!allowed.ok()) {
     stream->Complete(allowed);
@@ -52,12 +53,8 @@ grpc::ServerWriteReactor<Progress>* StartJob(const ServiceContext& context, Admi
     stream->Complete(context.Refuse(job.status()));
     return stream;
   }
-  const absl::Status added = worker.Add([stream, what, run, job = *std::move(job)] {
-    const absl::Status status = run(job, *stream);
-    LogInfo(absl::StrCat(what, " ended"),
-            {{"status", status.ok() ? "OK" : std::string(status.message())}});
-    stream->Complete(status);
-  });
+  const absl::Status added =
+      worker.Add([stream, run, job = *std::move(job)] { stream->Complete(run(job, *stream)); });
   if (!added.ok()) stream->Complete(context.Refuse(added));
   return stream;
 }

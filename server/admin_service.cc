@@ -149,6 +149,10 @@ class AdminService final : public v1::AdminService::CallbackService {
     to.set_cache_directory(context_.config->config.cache_dir.string());
     to.set_cache_warning(context_.kernels->warning());
     to.set_cache_in_memory_only(context_.kernels->in_memory_only());
+    const StoreCompiler compiler = context_.kernels->compiler();
+    to.set_compiler(compiler.name);
+    to.set_compiler_path(compiler.path);
+    to.set_compiler_problem(compiler.problem);
   }
 
   // The kernel vouches for the user of a session on the session socket; gRPC vouches for nobody.

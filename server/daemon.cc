@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status.h"
+#include "server/cache_log.h"
 #include "server/connections.h"
 #include "server/descriptors.h"
 #include "server/devices.h"
@@ -118,7 +119,8 @@ absl::Status Daemon::OpenNode() {
                                             .why_no_directory = config().no_cache_dir,
                                             .max_bytes = config().cache_max_bytes,
                                             .compile_helper = config().compile_helper,
-                                            .compile_workers = config().compile_workers}));
+                                            .compile_workers = config().compile_workers,
+                                            .observer = LogCacheEvent}));
   const std::string warning = context_.kernels->stats().warning;
   if (!warning.empty()) LogWarn("kernel cache", {{"warning", warning}});
   context_.tuning = OpenTuning(config().cache_dir);
@@ -161,6 +163,7 @@ absl::Status Daemon::StartServing() {
            {"session_socket", config().session_socket},
            {"metrics", context_.metrics_address},
            {"start_ms", absl::ToInt64Milliseconds(absl::Now() - context_.started)}});
+  compiler_search_ = std::thread([this] { LogCompiler(context_.kernels->FindCompiler()); });
   return absl::OkStatus();
 }
 
@@ -218,6 +221,7 @@ void Daemon::Stop(absl::Time deadline) {
   const absl::Status drained = node_->Drain(deadline);
   if (!drained.ok()) LogWarn("drain ended early", {{"error", std::string(drained.message())}});
   context_.kernels->Close();  // nobody needs what still compiles
+  compiler_search_.join();
   if (status.sessions > 0) absl::SleepFor(kLastCallGrace);
   EndSessions();
   if (!CloseConnections(config().socket, absl::Now() + kCloseGrace)) {

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -73,6 +74,7 @@ class Daemon {
   std::unique_ptr<MetricsEndpoint> endpoint_;
   std::unique_ptr<SessionSocket> session_socket_;
   std::unique_ptr<GrpcServer> server_;
+  std::thread compiler_search_;  // begins when the daemon serves: no start waits for it
 };
 
 }  // namespace gemmd

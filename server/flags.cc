@@ -43,9 +43,9 @@ ABSL_FLAG(
     "auto, cpu or cuda. auto takes every GPU and the CPU; cuda refuses to start without a GPU.");
 ABSL_FLAG(gemmd::FlagText, checkpoint_roots, {},
           "Comma-separated directories that checkpoints may be read from. Default none.");
-ABSL_FLAG(
-    gemmd::FlagText, cache_dir, {},
-    "Kernel cache. Default $XDG_CACHE_HOME/gemmd; /var/cache/gemmd for root; ~/.cache/gemmd.");
+ABSL_FLAG(gemmd::FlagText, cache_dir, {},
+          "Kernel cache. Default $XDG_CACHE_HOME/gemmd; /var/cache/gemmd for root; ~/.cache/gemmd; "
+          "without HOME kernels live in memory only.");
 ABSL_FLAG(gemmd::FlagText, metrics_address, {},
           "host:port of the Prometheus endpoint; port 0 picks one, empty disables. Default "
           "127.0.0.1:9464.");

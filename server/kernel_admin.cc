@@ -13,6 +13,7 @@
 #include "server/convert_errors.h"
 #include "server/convert_kernels.h"
 #include "server/logging.h"
+#include "server/prewarm_tally.h"
 #include "server/status.h"
 
 namespace gemmd {
@@ -41,8 +42,8 @@ void Tell(const char* what, const std::vector<StoredKernel>& kernels, NamedKerne
 }
 
 // Draining: the cache is closed, or will be before this prewarm has its turn.
-absl::Status RunPrewarm(const ServiceContext& context, const PrewarmJob& job,
-                        PrewarmStream& stream) {
+absl::Status RunPrewarm(const ServiceContext& context, const PrewarmJob& job, PrewarmStream& stream,
+                        PrewarmTally& tally) {
   if (context.node->Status().draining) return Draining();
   const auto cancelled = [&stream] { return stream.cancelled(); };
   GEMMD_ASSIGN_OR_RETURN(
@@ -52,8 +53,11 @@ absl::Status RunPrewarm(const ServiceContext& context, const PrewarmJob& job,
   CacheOverflow overflow;
   const absl::Status status = context.kernels->Prewarm(
       plan.layers, plan.architectures,
-      [&stream](const PrewarmStep& step) { return stream.Push(ToProto(step)); }, plan.rows,
-      cancelled, {context.tuning, plan.gpus}, &overflow);
+      [&stream, &tally](const PrewarmStep& step) {
+        tally.Count(step);
+        return stream.Push(ToProto(step));
+      },
+      plan.rows, cancelled, {context.tuning, plan.gpus}, &overflow);
   if (overflow.entries > 0) {
     LogOverflow(overflow);
     v1::PrewarmProgress last;
@@ -93,11 +97,14 @@ absl::Status SendBundle(const ServiceContext& context, const KernelFilter& filte
 
 grpc::ServerWriteReactor<v1::PrewarmProgress>* KernelAdmin::Prewarm(
     const absl::Status& allowed, const v1::PrewarmRequest& request) {
-  return StartJob<v1::PrewarmProgress>(
-      context_, prewarm_worker_, allowed, FromProto(request), "prewarm",
-      [this](const PrewarmJob& job, PrewarmStream& stream) {
-        return RunPrewarm(context_, job, stream);
-      });
+  return StartJob<v1::PrewarmProgress>(context_, prewarm_worker_, allowed, FromProto(request),
+                                       [this](const PrewarmJob& job, PrewarmStream& stream) {
+                                         PrewarmTally tally;
+                                         const absl::Status status =
+                                             RunPrewarm(context_, job, stream, tally);
+                                         tally.Log(status);
+                                         return status;
+                                       });
 }
 
 grpc::ServerUnaryReactor* KernelAdmin::Defer(const absl::Status& allowed,

@@ -32,9 +32,12 @@ absl::Status RunTune(const ServiceContext& context, TuneJob job, TuneStream& str
 
 grpc::ServerWriteReactor<v1::TuneProgress>* TuningAdmin::Tune(const absl::Status& allowed,
                                                               const v1::TuneRequest& request) {
-  return StartJob<v1::TuneProgress>(
-      context_, tune_worker_, allowed, FromProto(request), "tuning",
-      [this](const TuneJob& job, TuneStream& stream) { return RunTune(context_, job, stream); });
+  return StartJob<v1::TuneProgress>(context_, tune_worker_, allowed, FromProto(request),
+                                    [this](const TuneJob& job, TuneStream& stream) {
+                                      const absl::Status status = RunTune(context_, job, stream);
+                                      LogInfo("tuning ended", {{"status", OutcomeText(status)}});
+                                      return status;
+                                    });
 }
 
 void TuningAdmin::List(v1::ListTuningResponse* response) const {

@@ -229,6 +229,18 @@ void CheckCache(const v1::GetStatusResponse& status, Examination& exam) {
   }
 }
 
+void CheckCompiler(const v1::GetStatusResponse& status, Examination& exam) {
+  if (!status.compiler().empty()) {
+    exam.Ok("compiler", absl::StrCat("NVRTC ", status.compiler(), ", ", status.compiler_path()));
+  } else if (status.compiler_problem().empty()) {
+    exam.Ok("compiler", "the daemon still looks for one");
+  } else {
+    exam.Warn("compiler", status.compiler_problem(),
+              "the CPU device needs none; a GPU serves what the cache holds. An NVRTC that is "
+              "installed now is found when the next kernel is asked for");
+  }
+}
+
 // Connects to host:port and reads the start of an HTTP answer to /metrics.
 absl::Status FetchMetrics(const std::string& address) {
   const size_t colon = address.rfind(':');
@@ -284,6 +296,7 @@ void CheckAdmin(const client::Admin& admin, Examination& exam) {
                                 " layers"));
   if (status->draining()) exam.Fail("state", "the daemon drains", "wait for its restart");
   CheckCache(*status, exam);
+  CheckCompiler(*status, exam);
   CheckMetrics(*status, exam);
 }
 

@@ -31,6 +31,14 @@ Table DevicesTable(const google::protobuf::RepeatedPtrField<v1::DeviceInfo>& dev
   return table;
 }
 
+std::string CompilerText(const v1::GetStatusResponse& status) {
+  if (!status.compiler().empty()) {
+    return absl::StrCat("NVRTC ", status.compiler(), ", ", status.compiler_path());
+  }
+  return status.compiler_problem().empty() ? "being looked for"
+                                           : "none: " + status.compiler_problem();
+}
+
 absl::StatusOr<int> RunStatus(const Context& context, const Arguments&) {
   GEMMD_ASSIGN_OR_RETURN(const client::Admin admin, context.OpenAdmin());
   GEMMD_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, admin.Status());
@@ -56,6 +64,7 @@ absl::StatusOr<int> RunStatus(const Context& context, const Arguments&) {
                       : status.cache_directory().empty() ? "off"
                                                          : status.cache_directory()});
   if (!status.cache_warning().empty()) table.Add({"", "warning: " + status.cache_warning()});
+  table.Add({"compiler", CompilerText(status)});
   context.Print(table.Text());
   return kDone;
 }

@@ -14,6 +14,7 @@ struct CacheStats {
   uint64_t disk_hits = 0;
   uint64_t compilations = 0;  // finished well
   uint64_t failed_compilations = 0;
+  uint64_t compiler_deaths = 0;  // of these: the helper died, or was ended at its limit
   uint64_t shared_waits = 0;     // calls that waited for another caller's result
   uint64_t damaged_entries = 0;  // dropped from disk: short, changed, or of another key
   uint64_t stale_entries = 0;    // dropped from disk: of another schema

@@ -19,11 +19,21 @@
 
 namespace gemmd::jit {
 
+// A compiler, or why there is none.
+struct CompilerFacts {
+  std::string name = {};                // CompilerName; empty: there is none, or nobody has looked
+  std::string path = {};                // its library
+  std::string problem = {};             // why there is none
+  std::vector<int> architectures = {};  // NvrtcTable::architectures
+};
+
 class CompileBackend {
  public:
   virtual ~CompileBackend() = default;
   // CompilerName of the compiler that Compile would use now.
   virtual absl::StatusOr<std::string> Identity() = 0;
+  // What Identity found last. Nothing is started, and nobody waits.
+  virtual CompilerFacts LastFacts() const = 0;
   // NvrtcTable::architectures of that compiler.
   virtual absl::StatusOr<std::vector<int>> Architectures() = 0;
   // `compiler`: what the caller's key says. `abandoned` is asked now and then; true ends the
@@ -36,6 +46,8 @@ class CompileBackend {
   // Ends what waits for a helper process; none is started from now on. A compilation in this process goes on.
   virtual void Stop() {}
 };
+
+CompilerFacts FactsOf(const absl::StatusOr<const NvrtcTable*>& nvrtc);
 
 // `nvrtc` null: the library of this machine, loaded when it is first needed.
 std::unique_ptr<CompileBackend> InProcessBackend(const NvrtcTable* nvrtc);

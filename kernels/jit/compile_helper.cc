@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "kernels/base/status.h"
+#include "kernels/jit/compile_backend.h"
 #include "kernels/jit/compiler.h"
 #include "kernels/jit/embedded_sources.h"
 #include "kernels/jit/helper_protocol.h"
@@ -17,9 +18,9 @@ namespace gemmd::jit {
 namespace {
 
 HelperMessage Hello(const absl::StatusOr<const NvrtcTable*>& nvrtc) {
-  return {kHelperHello, EmbeddedSourcesDigest(), nvrtc.ok() ? CompilerName(**nvrtc) : "",
-          std::string(nvrtc.status().message()),
-          nvrtc.ok() ? absl::StrJoin((*nvrtc)->architectures, ",") : ""};
+  const CompilerFacts facts = FactsOf(nvrtc);
+  return {kHelperHello, EmbeddedSourcesDigest(), facts.name,
+          facts.path,   facts.problem,           absl::StrJoin(facts.architectures, ",")};
 }
 
 HelperMessage Answer(const absl::StatusOr<CompiledKernel>& kernel) {

@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -86,10 +87,15 @@ class Helper {
     return helper;
   }
 
-  const std::string& compiler() const { return compiler_; }
-  const std::string& problem() const { return problem_; }  // why there is no compiler
-  const std::vector<int>& architectures() const { return architectures_; }
+  const CompilerFacts& facts() const { return facts_; }
+  const std::string& compiler() const { return facts_.name; }
   absl::Time idle_since = absl::Now();
+
+  // Of an idle helper: it says nothing, so whatever can be read is the end of its socket.
+  bool IsThere() const {
+    pollfd end = {.fd = socket_, .events = POLLIN, .revents = 0};
+    return poll(&end, 1, 0) == 0;
+  }
 
   // Not to be used again after Cancelled or COMPILER_CRASHED.
   absl::StatusOr<CompiledKernel> Compile(const KernelSource& source, absl::Duration limit,
@@ -112,7 +118,7 @@ class Helper {
 
  private:
   absl::Status Greet(const std::function<bool()>& abandoned) {
-    const auto hello = ReceiveMessage(socket_, 5, absl::Now() + kStartLimit, abandoned);
+    const auto hello = ReceiveMessage(socket_, 6, absl::Now() + kStartLimit, abandoned);
     if (absl::IsCancelled(hello.status())) return hello.status();
     if (!hello.ok()) {
       return CannotStart(absl::StrCat(hello.status().message(), ", ended by ", End()));
@@ -120,11 +126,10 @@ class Helper {
     if ((*hello)[0] != kHelperHello || (*hello)[1] != EmbeddedSourcesDigest()) {
       return CannotStart("it is of another build of gemmd");
     }
-    compiler_ = (*hello)[2];
-    problem_ = (*hello)[3];
-    for (const absl::string_view part : absl::StrSplit((*hello)[4], ',', absl::SkipEmpty())) {
+    facts_ = {.name = (*hello)[2], .path = (*hello)[3], .problem = (*hello)[4]};
+    for (const absl::string_view part : absl::StrSplit((*hello)[5], ',', absl::SkipEmpty())) {
       int number = 0;
-      if (absl::SimpleAtoi(part, &number)) architectures_.push_back(number);
+      if (absl::SimpleAtoi(part, &number)) facts_.architectures.push_back(number);
     }
     return absl::OkStatus();
   }
@@ -136,9 +141,9 @@ class Helper {
     kernel.usage = answer[5];
     kernel.cubin.resize(answer[6].size());
     std::memcpy(kernel.cubin.data(), answer[6].data(), answer[6].size());
-    kernel.key = KernelKey(source, compiler_);
+    kernel.key = KernelKey(source, compiler());
     kernel.architecture = source.architecture;
-    kernel.compiler = compiler_;
+    kernel.compiler = compiler();
     kernel.label = source.label.empty() ? source.name_expression : source.label;
     return kernel;
   }
@@ -170,9 +175,7 @@ class Helper {
 
   pid_t pid_;
   const int socket_;
-  std::string compiler_;
-  std::string problem_;
-  std::vector<int> architectures_;
+  CompilerFacts facts_;
 };
 
 class Helpers : public CompileBackend {
@@ -183,23 +186,31 @@ class Helpers : public CompileBackend {
   absl::StatusOr<std::string> Identity() override {
     {
       MutexLock lock(mutex_);
-      if (!compiler_.empty()) return compiler_;
+      if (!last_.name.empty()) return last_.name;
     }
-    // Not remembered when there is none: NVRTC may be installed while the daemon runs.
-    GEMMD_ASSIGN_OR_RETURN(std::unique_ptr<Helper> helper,
-                           Take([this] { return stopped_.load(); }));
-    if (helper->compiler().empty()) {
-      return Error(absl::StatusCode::kUnavailable, "NVRTC_MISSING", helper->problem());
+    // Asked again when there is none: NVRTC may be installed while the daemon runs.
+    absl::StatusOr<std::unique_ptr<Helper>> helper = Take([this] { return stopped_.load(); });
+    if (absl::IsCancelled(helper.status())) return helper.status();
+    if (!helper.ok()) {
+      Found({.problem = std::string(helper.status().message())});
+      return helper.status();
     }
-    std::string compiler = helper->compiler();
-    PutBack(std::move(helper));
-    return compiler;
+    CompilerFacts facts = (*helper)->facts();
+    Found(facts);
+    if (facts.name.empty()) {
+      return Error(absl::StatusCode::kUnavailable, "NVRTC_MISSING", facts.problem);
+    }
+    PutBack(*std::move(helper));
+    return std::move(facts.name);
+  }
+  CompilerFacts LastFacts() const override {
+    MutexLock lock(mutex_);
+    return last_;
   }
 
   absl::StatusOr<std::vector<int>> Architectures() override {
     GEMMD_RETURN_IF_ERROR(Identity().status());
-    MutexLock lock(mutex_);
-    return architectures_;
+    return LastFacts().architectures;
   }
 
   absl::StatusOr<CompiledKernel> Compile(const KernelSource& source, const std::string& compiler,
@@ -230,29 +241,32 @@ class Helpers : public CompileBackend {
   absl::StatusOr<std::unique_ptr<Helper>> Take(const std::function<bool()>& abandoned) {
     {
       MutexLock lock(mutex_);
-      if (!idle_.empty()) {
+      while (!idle_.empty()) {
         std::unique_ptr<Helper> helper = std::move(idle_.back());
         idle_.pop_back();
-        return helper;
+        if (helper->IsThere()) return helper;  // one that died while it was idle costs no kernel
       }
     }
     if (abandoned()) return absl::CancelledError("no compile helper is started any more");
     return Helper::Start(command_, abandoned);
   }
 
+  void Found(CompilerFacts facts) {
+    MutexLock lock(mutex_);
+    last_ = std::move(facts);
+  }
+
   void PutBack(std::unique_ptr<Helper> helper) {
     helper->idle_since = absl::Now();
     MutexLock lock(mutex_);
-    compiler_ = helper->compiler();
-    architectures_ = helper->architectures();
+    last_ = helper->facts();
     idle_.push_back(std::move(helper));
   }
 
   absl::Status Changed(const Helper& helper, const std::string& expected) {
     std::vector<std::unique_ptr<Helper>> old;
     MutexLock lock(mutex_);
-    compiler_ = helper.compiler();
-    architectures_ = helper.architectures();
+    last_ = helper.facts();
     old.swap(idle_);
     return Error(absl::StatusCode::kUnavailable, "COMPILER_CHANGED",
                  absl::StrCat("NVRTC is now '", helper.compiler(), "', no longer '", expected,
@@ -262,9 +276,8 @@ class Helpers : public CompileBackend {
   const std::vector<std::string> command_;
   const absl::Duration limit_;
   std::atomic<bool> stopped_{false};
-  Mutex mutex_;
-  std::string compiler_ ABSL_GUARDED_BY(mutex_);
-  std::vector<int> architectures_ ABSL_GUARDED_BY(mutex_);
+  mutable Mutex mutex_;
+  CompilerFacts last_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Helper>> idle_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,8 +1,8 @@
 // What    Messages between the daemon and its compile helpers, over a stream socket.
 // Layout  A message is a u32 number of fields, then each field as a u64 size and its bytes; all
 //         integers are little-endian.
-//           helper -> daemon, once   hello, sources digest, compiler (empty: none), why there is
-//           none, architectures that it compiles for ("75,80,90")
+//           helper -> daemon, once   hello, sources digest, then CompilerFacts: compiler (empty:
+//           none), its library, why there is none, architectures that it compiles for ("75,80,90")
 //           daemon -> helper         program, name expression, architecture, label
 //           helper -> daemon         status code, reason, message, lowered name, log, usage, cubin
 // Errors  Unavailable HELPER_GONE: the other end closed. DeadlineExceeded. Cancelled: `abandoned` said
@@ -21,7 +21,7 @@
 
 namespace gemmd::jit {
 
-inline constexpr char kHelperHello[] = "gemmd compile helper 2";
+inline constexpr char kHelperHello[] = "gemmd compile helper 3";
 inline constexpr int kHelperSocket = 3;  // its number in the helper
 
 using HelperMessage = std::vector<std::string>;

@@ -1,4 +1,5 @@
 #include "absl/strings/str_cat.h"
+#include "kernels/base/mutex.h"
 #include "kernels/base/status.h"
 #include "kernels/jit/compile_backend.h"
 
@@ -10,8 +11,15 @@ class InProcess : public CompileBackend {
   explicit InProcess(const NvrtcTable* nvrtc) : nvrtc_(nvrtc) {}
 
   absl::StatusOr<std::string> Identity() override {
-    GEMMD_ASSIGN_OR_RETURN(const NvrtcTable* nvrtc, Table());
-    return CompilerName(*nvrtc);
+    const absl::StatusOr<const NvrtcTable*> nvrtc = Table();
+    MutexLock lock(mutex_);
+    last_ = FactsOf(nvrtc);
+    if (!nvrtc.ok()) return nvrtc.status();
+    return last_.name;
+  }
+  CompilerFacts LastFacts() const override {
+    MutexLock lock(mutex_);
+    return last_;
   }
   absl::StatusOr<std::vector<int>> Architectures() override {
     GEMMD_ASSIGN_OR_RETURN(const NvrtcTable* nvrtc, Table());
@@ -29,9 +37,18 @@ class InProcess : public CompileBackend {
     return LoadNvrtc();
   }
   const NvrtcTable* const nvrtc_;
+  mutable Mutex mutex_;
+  CompilerFacts last_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
+
+CompilerFacts FactsOf(const absl::StatusOr<const NvrtcTable*>& nvrtc) {
+  if (!nvrtc.ok()) return {.problem = std::string(nvrtc.status().message())};
+  return {.name = CompilerName(**nvrtc),
+          .path = (*nvrtc)->path,
+          .architectures = (*nvrtc)->architectures};
+}
 
 std::unique_ptr<CompileBackend> InProcessBackend(const NvrtcTable* nvrtc) {
   return std::make_unique<InProcess>(nvrtc);

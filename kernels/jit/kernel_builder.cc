@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "kernels/base/status.h"
 #include "kernels/jit/flights.h"
 
 namespace gemmd::jit {
@@ -12,6 +13,8 @@ constexpr absl::Duration kLockPoll = absl::Milliseconds(5);
 // A compilation takes seconds. An owner that holds a key's lock for longer is stuck (a stopped
 // process), and compiling twice is better than never.
 constexpr absl::Duration kLockPatience = absl::Minutes(2);
+
+bool CompilerDied(const absl::Status& result) { return ReasonOf(result) == "COMPILER_CRASHED"; }
 
 }  // namespace
 
@@ -50,17 +53,27 @@ absl::StatusOr<CompiledKernel> KernelBuilder::Compile(const BuildOrder& order) {
   const absl::Time start = absl::Now();
   absl::StatusOr<CompiledKernel> kernel =
       backend_.Compile(order.source, order.compiler, [&order] { return order.unwanted.load(); });
-  MutexLock lock(mutex_);
   if (absl::IsCancelled(kernel.status())) return kernel;
-  ++(kernel.ok() ? counts_.compilations : counts_.failed_compilations);
-  counts_.compile_time += absl::Now() - start;
+  Count(kernel.status(), absl::Now() - start);
+  if (CompilerDied(kernel.status()) && observer_) {
+    observer_(
+        {CacheEvent::Kind::kCompilerDied, order.key, order.source.label, "", kernel.status()});
+  }
   return kernel;
+}
+
+void KernelBuilder::Count(const absl::Status& result, absl::Duration took) {
+  MutexLock lock(mutex_);
+  ++(result.ok() ? counts_.compilations : counts_.failed_compilations);
+  counts_.compiler_deaths += CompilerDied(result);
+  counts_.compile_time += took;
 }
 
 void KernelBuilder::AddTo(CacheStats& stats) const {
   MutexLock lock(mutex_);
   stats.compilations += counts_.compilations;
   stats.failed_compilations += counts_.failed_compilations;
+  stats.compiler_deaths += counts_.compiler_deaths;
   stats.compile_time += counts_.compile_time;
 }
 

@@ -10,9 +10,11 @@
 #include <atomic>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "kernels/base/mutex.h"
+#include "kernels/jit/cache_event.h"
 #include "kernels/jit/cache_stats.h"
 #include "kernels/jit/compile_backend.h"
 #include "kernels/jit/compile_request.h"
@@ -38,7 +40,9 @@ struct Built {
 
 class KernelBuilder {
  public:
-  KernelBuilder(KernelTiers& tiers, CompileBackend& backend) : tiers_(tiers), backend_(backend) {}
+  // `observer`, which may be null, is told of each compiler that dies.
+  KernelBuilder(KernelTiers& tiers, CompileBackend& backend, CacheObserver observer)
+      : tiers_(tiers), backend_(backend), observer_(std::move(observer)) {}
 
   Built Build(const BuildOrder& order);
   void AddTo(CacheStats& stats) const;
@@ -46,9 +50,11 @@ class KernelBuilder {
  private:
   std::optional<CompiledKernel> AwaitLock(const BuildOrder& order, std::optional<KeyLock>& lock);
   absl::StatusOr<CompiledKernel> Compile(const BuildOrder& order);
+  void Count(const absl::Status& result, absl::Duration took);
 
   KernelTiers& tiers_;
   CompileBackend& backend_;
+  const CacheObserver observer_;
   mutable Mutex mutex_;
   CacheStats counts_ ABSL_GUARDED_BY(mutex_);
 };

@@ -38,9 +38,9 @@ bool Loads(CompilePriority priority) { return priority <= CompilePriority::kSpec
 class KernelCache::State {
  public:
   State(const KernelCacheOptions& options, std::unique_ptr<DiskTier> disk, std::string why_no_disk)
-      : tiers_(std::move(disk), std::move(why_no_disk)),
+      : tiers_(std::move(disk), std::move(why_no_disk), options.observer),
         backend_(MakeBackend(options)),
-        builder_(tiers_, *backend_),
+        builder_(tiers_, *backend_, options.observer),
         queue_(std::make_unique<CompileQueue>(WorkersOf(options), options.max_queued, kRestAfter,
                                               [this] { backend_->Rest(); })),
         flights_(*queue_) {}
@@ -59,6 +59,7 @@ class KernelCache::State {
   SharedKernel Find(const KernelSource& source);
   CacheStats stats() const;
   absl::StatusOr<std::string> Compiler() { return backend_->Identity(); }
+  CompilerFacts LastCompiler() const { return backend_->LastFacts(); }
   absl::Status CheckTarget(const std::string& architecture);
   KernelTiers& tiers() { return tiers_; }
   Flights& flights() { return flights_; }
@@ -265,6 +266,8 @@ void KernelCache::Quarantine(const CompiledKernel& kernel, int driver, absl::str
 CacheStats KernelCache::stats() const { return state_->stats(); }
 
 absl::StatusOr<std::string> KernelCache::Compiler() { return state_->Compiler(); }
+
+CompilerFacts KernelCache::LastCompiler() const { return state_->LastCompiler(); }
 
 absl::Status KernelCache::CheckTarget(const std::string& architecture) {
   return state_->CheckTarget(architecture);

@@ -23,7 +23,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "kernels/jit/cache_event.h"
 #include "kernels/jit/cache_stats.h"
+#include "kernels/jit/compile_backend.h"
 #include "kernels/jit/compile_request.h"
 #include "kernels/jit/compiler.h"
 #include "kernels/jit/disk_tier.h"
@@ -43,6 +45,7 @@ struct KernelCacheOptions {
   int workers = 0;                                    // 0 = one per processor, at most 32
   size_t max_queued = 4096;
   const FileCalls* files = &SystemFileCalls();
+  CacheObserver observer = nullptr;
 };
 
 class KernelCache {
@@ -92,6 +95,8 @@ class KernelCache {
   CacheStats stats() const;
   // CompilerName of the compiler in use. Unavailable NVRTC_MISSING.
   absl::StatusOr<std::string> Compiler();
+  // What the last look for a compiler found; looks for none, and does not wait.
+  CompilerFacts LastCompiler() const;
   // InvalidArgument BAD_ARCHITECTURE: the compiler in use does not know it. Unavailable NVRTC_MISSING.
   absl::Status CheckTarget(const std::string& architecture);
   // The next request for a kernel that failed tries again.

@@ -13,8 +13,12 @@ constexpr absl::Duration kScanPause = absl::Seconds(10);
 
 }  // namespace
 
-KernelTiers::KernelTiers(std::unique_ptr<DiskTier> disk, std::string why_no_disk)
-    : disk_(std::move(disk)), why_no_disk_(std::move(why_no_disk)), quarantine_(disk_.get()) {}
+KernelTiers::KernelTiers(std::unique_ptr<DiskTier> disk, std::string why_no_disk,
+                         CacheObserver observer)
+    : disk_(std::move(disk)),
+      why_no_disk_(std::move(why_no_disk)),
+      observer_(std::move(observer)),
+      quarantine_(disk_.get()) {}
 
 SharedKernel KernelTiers::FindInMemory(const KernelSource& source) {
   MutexLock lock(mutex_);
@@ -30,14 +34,15 @@ std::optional<CompiledKernel> KernelTiers::ReadDisk(const KernelSource& source,
   absl::StatusOr<CompiledKernel> kernel = disk_->Read(key);
   absl::Status status = kernel.status();
   if (status.ok()) status = CheckOrigin(*kernel, source.architecture, compiler);
-  const bool unusable = absl::IsDataLoss(status);
-  if (unusable && drop) (void)disk_->Drop(key);  // what stays is written over
-  MutexLock lock(mutex_);
   if (status.ok()) {
+    MutexLock lock(mutex_);
     ++counts_.disk_hits;
     return *std::move(kernel);
   }
-  if (unusable && drop) CountDrop(ReasonOf(status));
+  if (drop && absl::IsDataLoss(status)) {
+    (void)disk_->Drop(key);  // what stays is written over
+    Dropped(key, source.label, status);
+  }
   return std::nullopt;
 }
 
@@ -67,14 +72,16 @@ std::set<std::string> KernelTiers::RecordedCompilers() {
   return compilers;
 }
 
-void KernelTiers::CountDrop(const std::string& reason) {
-  if (reason == "CACHE_ENTRY_STALE") {
-    ++counts_.stale_entries;
-  } else if (reason == "CACHE_ENTRY_FOREIGN") {
-    ++counts_.foreign_entries;
-  } else {
-    ++counts_.damaged_entries;
+void KernelTiers::Dropped(const std::string& key, const std::string& label,
+                          const absl::Status& why) {
+  const std::string problem = ProblemOf(why);
+  {
+    MutexLock lock(mutex_);
+    ++(problem == "stale"     ? counts_.stale_entries
+       : problem == "foreign" ? counts_.foreign_entries
+                              : counts_.damaged_entries);
   }
+  if (observer_) observer_({CacheEvent::Kind::kEntryDropped, key, label, problem, why});
 }
 
 bool KernelTiers::Write(const CompiledKernel& kernel) {
@@ -111,8 +118,7 @@ void KernelTiers::LookAgain() {
 
 absl::Status KernelTiers::Drop(const std::string& key, const absl::Status& why) {
   GEMMD_RETURN_IF_ERROR(disk_->Drop(key));
-  MutexLock lock(mutex_);
-  CountDrop(ReasonOf(why));
+  Dropped(key, /*label=*/"", why);
   return absl::OkStatus();
 }
 

@@ -1,6 +1,6 @@
 // What    Where finished kernels are kept, memory and then disk, and what is remembered of those
 //         that failed. KernelCache decides when to ask which.
-// Counts  Hits, dropped entries, evictions and failed writes.
+// Counts  Hits, dropped entries, evictions and failed writes. The observer is told of each entry that is dropped.
 // Threads Every method is thread-safe; none of them compiles or waits.
 #ifndef GEMMD_KERNELS_JIT_KERNEL_TIERS_H_
 #define GEMMD_KERNELS_JIT_KERNEL_TIERS_H_
@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "kernels/base/mutex.h"
+#include "kernels/jit/cache_event.h"
 #include "kernels/jit/cache_stats.h"
 #include "kernels/jit/disk_tier.h"
 #include "kernels/jit/kernel_memory.h"
@@ -23,7 +24,8 @@ namespace gemmd::jit {
 class KernelTiers {
  public:
   // `disk` null: memory only. `why_no_disk`: why there is none although somebody asked for it.
-  KernelTiers(std::unique_ptr<DiskTier> disk, std::string why_no_disk);
+  // `observer` may be null.
+  KernelTiers(std::unique_ptr<DiskTier> disk, std::string why_no_disk, CacheObserver observer);
 
   DiskTier* disk() const { return disk_.get(); }
   const std::string& why_no_disk() const { return why_no_disk_; }
@@ -63,10 +65,11 @@ class KernelTiers {
 
  private:
   std::set<std::string> RecordedCompilers();
-  void CountDrop(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Dropped(const std::string& key, const std::string& label, const absl::Status& why);
 
   const std::unique_ptr<DiskTier> disk_;
   const std::string why_no_disk_;
+  const CacheObserver observer_;
   Quarantine quarantine_;
   Mutex scan_mutex_;  // before mutex_: whoever comes during a scan waits for what it finds
   mutable Mutex mutex_;

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -69,12 +70,17 @@ std::string Fill(void* library, NvrtcTable& table) {
   return "";
 }
 
+// Where the loader found the library.
+std::optional<std::string> PathOf(const NvrtcTable& table) {
+  Dl_info info = {};
+  if (dladdr(reinterpret_cast<const void*>(table.nvrtcVersion), &info) == 0) return std::nullopt;
+  return info.dli_fname;
+}
+
 // The compiler opens libnvrtc-builtins by its bare name when it first compiles, and has no run path: the
 // loader finds a copy that is loaded already. Without one beside the library, it searches.
 void LoadBuiltins(const NvrtcTable& table) {
-  Dl_info info = {};
-  if (dladdr(reinterpret_cast<const void*>(table.nvrtcVersion), &info) == 0) return;
-  const std::string folder = std::filesystem::path(info.dli_fname).parent_path();
+  const std::string folder = std::filesystem::path(PathOf(table).value_or("")).parent_path();
   if (folder.empty()) return;
   const std::string path = absl::StrCat(folder, "/libnvrtc-builtins.so.", table.version);
   (void)dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -90,7 +96,7 @@ std::string TryLoad(const std::string& path, NvrtcTable& table) {
   const std::string problem = Fill(library, table);
   if (problem.empty()) {
     LoadBuiltins(table);
-    table.path = path;
+    table.path = PathOf(table).value_or(path);
     return "";
   }
   dlclose(library);

@@ -42,7 +42,7 @@ struct NvrtcTable {
   // Build id of the loaded library, or the SHA-256 of its file when it carries none. Tells patch
   // releases apart.
   std::string digest;
-  std::string path;  // what was loaded
+  std::string path;                // of the loaded library
   std::vector<int> architectures;  // it compiles for: 75, 80, 90 ...
 };
 

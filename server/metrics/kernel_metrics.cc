@@ -17,6 +17,11 @@ std::vector<prometheus::MetricFamily> KernelMetrics::Collect() const {
   std::vector<prometheus::MetricFamily> out;
   out.push_back(compilations.Build());
   out.push_back(hits.Build());
+  out.push_back(Counter("gemmd_compile_helper_deaths_total",
+                        "Compile helpers that died, or took too long and were ended; their kernels "
+                        "count as failed.")
+                    .Add(count(stats.compiler_deaths))
+                    .Build());
   out.push_back(
       Counter("gemmd_compile_seconds_total", "Time spent compiling, all workers together.")
           .Add(absl::ToDoubleSeconds(stats.compile_time))
@@ -30,8 +35,12 @@ std::vector<prometheus::MetricFamily> KernelMetrics::Collect() const {
                     .Add(count(stats.evicted_entries))
                     .Build());
   out.push_back(Counter("gemmd_cache_integrity_failures_total",
-                        "Entries dropped: damaged, stale, or of another architecture or compiler.")
-                    .Add(count(stats.dropped_entries))
+                        "Entries dropped, by what was wrong: damaged, stale (of another schema) or "
+                        "foreign (of another "
+                        "architecture or compiler).")
+                    .Add(count(stats.damaged_entries), {{"kind", "damaged"}})
+                    .Add(count(stats.stale_entries), {{"kind", "stale"}})
+                    .Add(count(stats.foreign_entries), {{"kind", "foreign"}})
                     .Build());
   out.push_back(Counter("gemmd_cache_write_failures_total", "Kernels that did not reach the disk.")
                     .Add(count(stats.write_failures))

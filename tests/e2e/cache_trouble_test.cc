@@ -1,13 +1,16 @@
 // What operators see of a kernel cache in trouble: entries that are damaged, cannot be read or cannot be removed, a
 // directory that is not used or too small. Real daemons and gemmctl; the compiler is a fake and takes no time.
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -47,9 +50,12 @@ class CacheTroubleTest : public DaemonTest {
     int code;
     std::string out;  // with what it wrote to stderr
   };
-  Result Gemmctl(std::vector<std::string> words) {
+  std::unique_ptr<Process> Launch(std::vector<std::string> words) {
     words.insert(words.begin(), {"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh", Program("gemmctl"), "--socket", socket()});
-    auto tool = Start(words);
+    return Start(words);
+  }
+  Result Gemmctl(const std::vector<std::string>& words) {
+    auto tool = Launch(words);
     const int code = tool->Wait(absl::Minutes(1));
     return {code, tool->Rest()};
   }
@@ -94,6 +100,29 @@ class CacheTroubleTest : public DaemonTest {
     const size_t at = text.find(absl::StrCat("\n", name, " "));
     return at == std::string::npos ? -1 : std::stod(text.substr(at + name.size() + 2));
   }
+  // Processes that the daemon has started and that live.
+  std::set<pid_t> Helpers() const {
+    std::set<pid_t> pids;
+    std::error_code error;
+    for (const auto& task :
+         fs::directory_iterator(absl::StrCat("/proc/", daemon_->pid(), "/task"), error)) {
+      std::ifstream file(task.path() / "children");
+      for (pid_t pid; file >> pid;) pids.insert(pid);
+    }
+    return pids;
+  }
+  // Whether one line of the log has all of `parts`.
+  bool LogHas(const std::vector<std::string>& parts) const {
+    std::ifstream file(log());
+    for (std::string line; std::getline(file, line);) {
+      if (std::all_of(parts.begin(), parts.end(), [&line](const std::string& part) {
+            return line.find(part) != std::string::npos;
+          })) {
+        return true;
+      }
+    }
+    return false;
+  }
   std::string Log() const {
     std::ifstream file(log());
     return {std::istreambuf_iterator<char>(file), {}};
@@ -111,7 +140,8 @@ TEST_F(CacheTroubleTest, PurgeAndVerifySayWhatCouldNotBeRemovedAndWhy) {
   const std::string counts = absl::StrCat(entries.size(), " checked, 0 dropped, 1 damaged but not removed");
   EXPECT_THAT(verified.out, AllOf(HasSubstr(counts),
                                   HasSubstr(entries[0].stem().string()), HasSubstr("Permission denied")));
-  EXPECT_EQ(Metric("gemmd_cache_integrity_failures_total"), 0) << "nothing was dropped";
+  EXPECT_EQ(Metric("gemmd_cache_integrity_failures_total{kind=\"damaged\"}"), 0)
+      << "nothing was dropped";
   const Result purged = Gemmctl({"cache", "purge", "--all"});
   EXPECT_EQ(purged.code, 1);
   EXPECT_THAT(purged.out, AllOf(HasSubstr("0 kernels removed"), HasSubstr("Permission denied"),
@@ -153,12 +183,78 @@ TEST_F(CacheTroubleTest, WhatVerifyDropsIsCountedAndExportLeavesDamageOut) {
   EXPECT_THAT(all_damaged.out, HasSubstr("NOTHING_SELECTED"));
   EXPECT_FALSE(fs::exists(directory_ + "/none"));
 
-  EXPECT_EQ(Metric("gemmd_cache_integrity_failures_total"), 0);
+  EXPECT_EQ(Metric("gemmd_cache_integrity_failures_total{kind=\"damaged\"}"), 0);
   EXPECT_THAT(Gemmctl({"cache", "verify"}).out, HasSubstr("1 dropped"));
-  EXPECT_EQ(Metric("gemmd_cache_integrity_failures_total"), 1);
+  EXPECT_EQ(Metric("gemmd_cache_integrity_failures_total{kind=\"damaged\"}"), 1);
+  EXPECT_EQ(Metric("gemmd_cache_integrity_failures_total{kind=\"stale\"}"), 0);
+  EXPECT_EQ(Metric("gemmd_cache_integrity_failures_total{kind=\"foreign\"}"), 0);
   EXPECT_EQ(Gemmctl({"cache", "purge", "--all"}).code, 0);
   EXPECT_EQ(Gemmctl({"cache", "import", bundle}).code, 0);
   EXPECT_EQ(Entries().size(), entries.size() - 1);
+}
+
+TEST_F(CacheTroubleTest, ADroppedEntryIsAWarningAndThePrewarmSaysWhatItDid) {
+  StartAndFill();
+  const std::vector<fs::path> entries = Entries();
+  EXPECT_TRUE(LogHas({"prewarm ended", "status=OK", absl::StrCat("compiled=", entries.size()),
+                      "cached=0", "failed=0"}))
+      << Log();
+  fs::resize_file(entries[0], 100);
+  EXPECT_EQ(Prewarm().code, 0);
+  EXPECT_TRUE(LogHas(
+      {"warn", "unusable entry dropped", "key=" + entries[0].stem().string(), "kind=damaged"}))
+      << Log();
+  EXPECT_TRUE(LogHas(
+      {"prewarm ended", "status=OK", "compiled=1", absl::StrCat("cached=", entries.size() - 1)}))
+      << Log();
+  EXPECT_EQ(Metric("gemmd_cache_integrity_failures_total{kind=\"damaged\"}"), 1);
+}
+
+TEST_F(CacheTroubleTest, ACompilerThatIsKilledIsAWarningAndThePrewarmCountsItsKernel) {
+  daemon_environment_.push_back("GEMMD_COMPILE_WORKERS=1");
+  StartDaemon();
+  std::ofstream(directory_ + "/hold") << "#include";  // whatever is compiled waits
+  auto prewarm = Launch({"prewarm", Checkpoints() + "/awq_gemm_g128", "--arch", "sm_80"});
+  ASSERT_TRUE(Within(absl::Seconds(20), [&] { return Metric("gemmd_compile_queue_depth") > 0; }));
+  for (const pid_t pid : Helpers()) kill(pid, SIGKILL);
+  fs::remove(directory_ + "/hold");
+  EXPECT_EQ(prewarm->Wait(absl::Seconds(60)), 1);
+  EXPECT_TRUE(LogHas({"warn", "a compile helper died", "key=", "kernel=", "signal 9"})) << Log();
+  EXPECT_TRUE(
+      LogHas({"warn", "prewarm ended", "status=OK", "failed=1", "first_problem=", "signal 9"}))
+      << Log();
+  EXPECT_EQ(Metric("gemmd_compile_helper_deaths_total"), 1);
+  EXPECT_EQ(Metric("gemmd_compile_total{result=\"failed\"}"), 1);
+}
+
+TEST_F(CacheTroubleTest, ACompilerThatIsThereIsToldAtTheStart) {
+  StartDaemon();
+  EXPECT_TRUE(Within(absl::Seconds(20), [&] {
+    return LogHas({"info", "compiler found", "13.0 ", GEMMD_FAKE_NVRTC});
+  }));
+  EXPECT_THAT(Gemmctl({"doctor"}).out, HasSubstr("ok   compiler: NVRTC 13.0 "));
+  EXPECT_THAT(Gemmctl({"status"}).out, HasSubstr(GEMMD_FAKE_NVRTC));
+}
+
+TEST_F(CacheTroubleTest, ACompilerThatIsNoneIsToldAtTheStart) {
+  daemon_environment_[0] = "GEMMD_NVRTC=/etc/passwd";
+  StartDaemon();
+  EXPECT_TRUE(Within(absl::Seconds(20), [&] {
+    return LogHas({"warn", "no compiler", "/etc/passwd"});
+  }));
+  EXPECT_THAT(Gemmctl({"doctor"}).out,
+              AllOf(HasSubstr("warn compiler: no NVRTC library"), HasSubstr("/etc/passwd")));
+  EXPECT_THAT(Gemmctl({"status"}).out, HasSubstr("none: no NVRTC library"));
+  EXPECT_EQ(StopDaemon(absl::Seconds(20)), 0);
+}
+
+TEST_F(CacheTroubleTest, ADaemonThatStopsDoesNotWaitForASearchForTheCompiler) {
+  daemon_environment_.push_back("FAKE_NVRTC_SLOW=30");
+  StartDaemon();
+  const absl::Time start = absl::Now();
+  EXPECT_THAT(Gemmctl({"doctor"}).out, HasSubstr("the daemon still looks for one"));
+  EXPECT_EQ(StopDaemon(absl::Seconds(20)), 0);
+  EXPECT_LT(absl::Now() - start, absl::Seconds(10));
 }
 
 TEST_F(CacheTroubleTest, ALimitThatIsTooSmallForWhatComesIsToldWithNumbers) {

@@ -50,15 +50,19 @@ class MetricsTest : public DaemonTest {
 TEST_F(MetricsTest, TheEndpointServesSeriesBeforeAnythingHappens) {
   StartWithEndpoint();
   const std::string text = Scrape();
-  for (const char* series : {"gemmd_build_info{version=\"0.1.0\"} 1", "gemmd_up_gpus 0",
-                             "gemmd_device_ready{device=\"cpu\"} 1",
-                             "gemmd_ops_total{code=\"OK\",device=\"cpu\",kind=\"dense\"} 0",
-                             "gemmd_op_queue_seconds_count{device=\"cpu\",kind=\"moe\"} 0",
-                             "gemmd_session_ends_total{reason=\"eof\"} 0",
-                             "gemmd_rejects_total{reason=\"NO_SESSION\"} 0",
-                             "gemmd_rpc_started_total{method=\"gemmd.v1.GemmService/Gemm\"} 0",
-                             "gemmd_sessions{mode=\"socket\"} 0", "gemmd_draining 0",
-                             "gemmd_log_dropped_total 0", "process_open_fds "}) {
+  for (const char* series :
+       {"gemmd_build_info{version=\"0.1.0\"} 1", "gemmd_up_gpus 0",
+        "gemmd_device_ready{device=\"cpu\"} 1",
+        "gemmd_ops_total{code=\"OK\",device=\"cpu\",kind=\"dense\"} 0",
+        "gemmd_op_queue_seconds_count{device=\"cpu\",kind=\"moe\"} 0",
+        "gemmd_session_ends_total{reason=\"eof\"} 0",
+        "gemmd_rejects_total{reason=\"NO_SESSION\"} 0",
+        "gemmd_rpc_started_total{method=\"gemmd.v1.GemmService/Gemm\"} 0",
+        "gemmd_sessions{mode=\"socket\"} 0", "gemmd_draining 0",
+        "gemmd_cache_integrity_failures_total{kind=\"damaged\"} 0",
+        "gemmd_cache_integrity_failures_total{kind=\"stale\"} 0",
+        "gemmd_cache_integrity_failures_total{kind=\"foreign\"} 0",
+        "gemmd_compile_helper_deaths_total 0", "gemmd_log_dropped_total 0", "process_open_fds "}) {
     EXPECT_THAT(text, HasSubstr(series));
   }
 }

@@ -1,9 +1,12 @@
 // Compiling in helper processes, with a compiler that crashes, hangs, is missing or changes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "absl/time/clock.h"
@@ -80,6 +83,62 @@ TEST_F(HelperBackendTest, HangCostsThatKernelOnlyAndEndsAtTheLimit) {
   EXPECT_EQ(ReasonOf(hung.status()), "COMPILER_CRASHED");
   EXPECT_THAT(std::string(hung.status().message()), HasSubstr("took longer than"));
   EXPECT_TRUE(Get(*cache, "good").ok());
+}
+
+TEST_F(HelperBackendTest, ADeadCompilerIsToldAndCounted) {
+  std::vector<CacheEvent> events;  // one thread asks, and a worker tells before it answers
+  const auto cache = *KernelCache::Open(
+      {.helper = {GEMMD_CACHE_PROBE, "helper"},
+       .observer = [&events](const CacheEvent& event) { events.push_back(event); }});
+  ASSERT_TRUE(Get(*cache, "good").ok());
+  ASSERT_FALSE(Get(*cache, "REJECT").ok());
+  EXPECT_TRUE(events.empty()) << "it lives";
+  const KernelSource crash = {"CRASH", "Kernel", "sm_90a", "a label"};
+  ASSERT_FALSE(cache->GetOrCompile(crash, absl::InfiniteFuture()).ok());
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].kind, CacheEvent::Kind::kCompilerDied);
+  EXPECT_EQ(events[0].kernel, "a label");
+  EXPECT_EQ(events[0].key, KernelKey(crash, *cache->Compiler()));
+  EXPECT_THAT(std::string(events[0].why.message()), HasSubstr("signal 11"));
+  EXPECT_EQ(cache->stats().compiler_deaths, 1u);
+  EXPECT_EQ(cache->stats().failed_compilations, 2u);
+}
+
+TEST_F(HelperBackendTest, WhatTheLastSearchForACompilerFoundIsKnown) {
+  setenv("GEMMD_NVRTC", "/no/such/library.so", 1);
+  const auto cache = Open();
+  EXPECT_EQ(cache->LastCompiler().name + cache->LastCompiler().problem, "") << "nobody has looked";
+  EXPECT_FALSE(cache->Compiler().ok());
+  EXPECT_EQ(cache->LastCompiler().name, "");
+  EXPECT_THAT(cache->LastCompiler().problem, HasSubstr("/no/such/library.so"));
+  UseCompiler("13.7");
+  EXPECT_TRUE(Get(*cache, "good").ok());
+  const CompilerFacts found = cache->LastCompiler();
+  EXPECT_THAT(found.name, HasSubstr("13.7 "));
+  EXPECT_EQ(found.path, GEMMD_FAKE_NVRTC);
+  EXPECT_EQ(found.problem, "");
+  EXPECT_FALSE(found.architectures.empty());
+  const auto broken = *KernelCache::Open({.helper = {"/no/such/program"}});
+  EXPECT_FALSE(broken->Compiler().ok());
+  EXPECT_THAT(broken->LastCompiler().problem, HasSubstr("/no/such/program"));
+}
+
+TEST_F(HelperBackendTest, AHelperThatDiesWhileItIsIdleCostsNoKernel) {
+  const auto cache = Open();
+  ASSERT_TRUE(Get(*cache, "good").ok());
+  std::vector<pid_t> helpers;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "children");
+    for (pid_t pid; file >> pid;) helpers.push_back(pid);
+  }
+  ASSERT_EQ(helpers.size(), 1u);
+  kill(helpers[0], SIGKILL);
+  siginfo_t end;
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(helpers[0]), &end, WEXITED | WNOWAIT),
+            0);  // left to be reaped
+  const auto kernel = Get(*cache, "better");
+  EXPECT_TRUE(kernel.ok()) << kernel.status();
+  EXPECT_EQ(cache->stats().compiler_deaths, 0u);
 }
 
 TEST_F(HelperBackendTest, RejectedSourceKeepsTheLog) {

@@ -10,11 +10,14 @@
 
 #include <atomic>
 #include <fstream>
+#include <map>
 #include <thread>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "kernels/base/status.h"
+#include "kernels/jit/bundle.h"
+#include "kernels/jit/cache_entry.h"
 #include "tests/kernels/jit/cache_fixture.h"
 #include "tests/kernels/jit/test_source.h"
 
@@ -91,6 +94,52 @@ TEST_F(KernelCacheTest, DamagedEntriesAreCountedAndRebuilt) {
   ExpectRebuilt(flipped, "flipped bit");
   ExpectRebuilt(ReadEntry(3), "entry of another kernel");
   ExpectRebuilt(whole + "more", "longer");
+}
+
+TEST_F(KernelCacheTest, EachDroppedEntryIsToldWithItsKeyAndKindAndCountedByIt) {
+  ASSERT_TRUE(Get(*Open()).ok());
+  const std::string whole = ReadEntry(2);
+  const std::string key = KernelKey(ScaleKernel(2), *real_nvrtc);
+  CompiledKernel kernel = *DecodeEntry(whole, key);
+  std::string stale = whole;
+  stale[8] = 1;
+  kernel.compiler = "13.0 elsewhere";
+  const std::string foreign = EncodeEntry(kernel);
+  for (const auto& [bytes, kind] : std::map<std::string, std::string>{
+           {"short", "damaged"}, {stale, "stale"}, {foreign, "foreign"}}) {
+    WriteEntry(2, bytes);
+    std::vector<CacheEvent> events;  // one thread asks, and a worker tells before it answers
+    const auto cache = *KernelCache::Open(
+        {.directory = directory_,
+         .observer = [&events](const CacheEvent& event) { events.push_back(event); }});
+    ASSERT_TRUE(Get(*cache).ok()) << kind;
+    ASSERT_EQ(events.size(), 1u) << kind;
+    EXPECT_EQ(events[0].kind, CacheEvent::Kind::kEntryDropped);
+    EXPECT_EQ(events[0].key, key);
+    EXPECT_EQ(events[0].problem, kind);
+    EXPECT_FALSE(events[0].why.ok());
+    const CacheStats stats = cache->stats();
+    EXPECT_EQ(stats.damaged_entries, kind == "damaged");
+    EXPECT_EQ(stats.stale_entries, kind == "stale");
+    EXPECT_EQ(stats.foreign_entries, kind == "foreign");
+  }
+}
+
+TEST_F(KernelCacheTest, ACubinOfAnotherArchitectureIsFoundWhenItIsReadAndWhenItIsImported) {
+  ASSERT_TRUE(Get(*Open()).ok());
+  const std::string key = KernelKey(ScaleKernel(2), *real_nvrtc);
+  CompiledKernel forged = *DecodeEntry(ReadEntry(2), key);
+  forged.cubin = Compile(ScaleKernel(2, "sm_80"), *real_nvrtc)->cubin;
+  WriteEntry(2, EncodeEntry(forged));
+  const auto cache = Open();
+  const auto kernel = Get(*cache);
+  ASSERT_TRUE(kernel.ok()) << kernel.status();
+  EXPECT_NE((*kernel)->cubin, forged.cubin);
+  EXPECT_EQ(cache->stats().foreign_entries, 1);
+  EXPECT_EQ(cache->stats().compilations, 1);
+  const absl::Status refused = DecodeBundle(EncodeBundle({EncodeEntry(forged)})).status();
+  EXPECT_EQ(ReasonOf(refused), "BUNDLE_DAMAGED");
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("cubin for 'sm_80', not 'sm_90a'"));
 }
 
 TEST_F(KernelCacheTest, ForeignThingsInPlaceOfAnEntryAreReplaced) {
@@ -212,6 +261,15 @@ TEST_F(KernelCacheTest, ClosingWaitsForARunningCompilation) {
   }
   EXPECT_EQ(FilesWith(".kernel"), 1);
   EXPECT_EQ(FilesWith(".lock") + FilesWith(".tmp"), 0);
+}
+
+TEST_F(KernelCacheTest, TheCompilerIsToldAsFarAsSomebodyHasLooked) {
+  const auto cache = Open();
+  EXPECT_EQ(cache->LastCompiler().name + cache->LastCompiler().problem, "");
+  ASSERT_TRUE(cache->Compiler().ok());
+  EXPECT_EQ(cache->LastCompiler().name, CompilerName(*real_nvrtc));
+  EXPECT_TRUE(fs::path(cache->LastCompiler().path).is_absolute()) << cache->LastCompiler().path;
+  EXPECT_TRUE(fs::exists(cache->LastCompiler().path));
 }
 
 TEST_F(KernelCacheTest, EmptyDirectoryNameMeansMemoryOnly) {

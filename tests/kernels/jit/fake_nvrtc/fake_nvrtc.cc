@@ -1,6 +1,7 @@
 // A compiler that does what a test's program says: CRASH, HANG, REJECT, or a "cubin" that echoes it. Its log
 // is "the log" and the options it was given, a line each.
-// FAKE_NVRTC_VERSION (for example 12.9) is what it says it is; FAKE_NVRTC_NO_HANG lets HANG pass.
+// FAKE_NVRTC_VERSION (for example 12.9) is what it says it is, FAKE_NVRTC_SLOW the seconds until it says so;
+// FAKE_NVRTC_NO_HANG lets HANG pass.
 // FAKE_NVRTC_DIR is a folder where two files say more, each by a text that programs have in them:
 //   hold    they wait as long as the file is there      reject  they are rejected
 #include <nvrtc.h>
@@ -39,6 +40,8 @@ bool IsMeant(const std::string& source, const char* name) {
 extern "C" {
 
 nvrtcResult nvrtcVersion(int* major, int* minor) {
+  if (const char* seconds = std::getenv("FAKE_NVRTC_SLOW"))
+    sleep(static_cast<unsigned>(std::atoi(seconds)));
   const char* version = std::getenv("FAKE_NVRTC_VERSION");
   return version != nullptr && std::sscanf(version, "%d.%d", major, minor) == 2
              ? NVRTC_SUCCESS

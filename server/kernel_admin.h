@@ -37,7 +37,7 @@ class KernelAdmin {
 
   const ServiceContext& context_;
   AdminWorker cache_worker_{16};
-  AdminWorker prewarm_worker_{4};
+  AdminWorker prewarm_worker_{64};  // one runs, the others wait: every rank of a node may warm at its start
 };
 
 }  // namespace gemmd

@@ -19,6 +19,25 @@ StoredKernel WithProblem(StoredKernel kernel, const absl::Status& why) {
   return kernel;
 }
 
+// Entries whose facts cannot be read will not be in it, whatever their size.
+uint64_t ExpectedBundleBytes(const std::vector<StoredKernel>& kernels) {
+  uint64_t entries = 0;
+  uint64_t bytes = 0;
+  for (const StoredKernel& kernel : kernels) {
+    if (kernel.architecture.empty()) continue;
+    ++entries;
+    bytes += kernel.bytes;
+  }
+  return jit::BundleBytes(entries, bytes);
+}
+
+// `has`: "has", or "has at least".
+absl::Status BundleTooLarge(const char* has, uint64_t bytes, uint64_t bound) {
+  return Error(absl::StatusCode::kInvalidArgument, "OUT_OF_RANGE",
+               absl::StrCat("the bundle ", has, " ", bytes, " bytes, must have at most ", bound,
+                            ": export the kernels in parts, by architecture or by the first digits of the key"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<KernelStore>> KernelStore::Open(const KernelStoreOptions& options) {
@@ -30,7 +49,7 @@ absl::StatusOr<std::shared_ptr<KernelStore>> KernelStore::Open(const KernelStore
                                                      .helper = options.compile_helper,
                                                      .workers = options.compile_workers,
                                                      .observer = options.observer}));
-  return std::shared_ptr<KernelStore>(new KernelStore(std::move(cache)));
+  return std::shared_ptr<KernelStore>(new KernelStore(std::move(cache), options.max_bundle_bytes));
 }
 
 absl::Status KernelStore::NoDirectory() const {
@@ -169,24 +188,31 @@ void KernelStore::PurgeQuarantine(const KernelFilter& filter, RemovedKernels& re
 
 absl::StatusOr<ExportedKernels> KernelStore::Export(const KernelFilter& filter) const {
   GEMMD_ASSIGN_OR_RETURN(std::vector<StoredKernel> kernels, List(filter));
+  const uint64_t expected = ExpectedBundleBytes(kernels);
+  if (expected > max_bundle_bytes_) return BundleTooLarge("has", expected, max_bundle_bytes_);
   ExportedKernels exported;
-  std::vector<std::string> entries;
+  jit::BundleWriter writer(expected);
   for (StoredKernel& kernel : kernels) {
-    absl::StatusOr<std::string> bytes = cache_->disk()->ReadBytes(kernel.key);
-    if (bytes.ok()) {
-      entries.push_back(*std::move(bytes));
-    } else {
+    const absl::StatusOr<std::string> bytes = cache_->disk()->ReadBytes(kernel.key);
+    if (!bytes.ok()) {
       exported.skipped.push_back(WithProblem(std::move(kernel), bytes.status()));
+      continue;
+    }
+    writer.Add(*bytes);
+    // An entry was written anew since it was listed.
+    if (writer.bytes() > max_bundle_bytes_) {
+      return BundleTooLarge("has at least", writer.bytes(), max_bundle_bytes_);
     }
   }
-  exported.entries = static_cast<int>(entries.size());
-  exported.bundle = jit::EncodeBundle(entries);
+  exported.entries = static_cast<int>(writer.entries());
+  exported.bundle = std::move(writer).Finish();
   return exported;
 }
 
 absl::StatusOr<ImportResult> KernelStore::Import(const std::string& bundle) {
   const jit::DiskTier* const disk = cache_->disk();
   if (disk == nullptr) return NoDirectory();
+  GEMMD_RETURN_IF_ERROR(CheckBundleStart(bundle));
   GEMMD_ASSIGN_OR_RETURN(const auto entries, jit::DecodeBundle(bundle));
   const std::string compiler = cache_->Compiler().value_or("");
   ImportResult result;
@@ -207,7 +233,8 @@ absl::StatusOr<ImportResult> KernelStore::Import(const std::string& bundle) {
   return result;
 }
 
-absl::Status KernelStore::CheckBundleStart(absl::string_view start) {
+absl::Status KernelStore::CheckBundleStart(absl::string_view start) const {
+  if (start.size() > max_bundle_bytes_) return BundleTooLarge("has at least", start.size(), max_bundle_bytes_);
   return jit::CheckBundleStart(start);
 }
 

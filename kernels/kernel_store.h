@@ -8,7 +8,8 @@
 //         Unavailable CACHE_WRITE (the directory lacks some). A layer or kernel that cannot be built is no
 //         error: its step says so. FailedPrecondition NO_CACHE_DIRECTORY: the cache lives in memory only;
 //         the message says why a directory that was given is not used. List, Verify, Purge, Export: Unavailable
-//         CACHE_READ: the directory is gone, or cannot be listed now. Import: DataLoss BUNDLE_DAMAGED
+//         CACHE_READ: the directory is gone, or cannot be listed now. Export: InvalidArgument OUT_OF_RANGE: the
+//         bundle would be larger than max_bundle_bytes. Import: the same (nothing is taken), DataLoss BUNDLE_DAMAGED
 //         (nothing is taken), Unavailable CACHE_WRITE.
 // Threads Every method is thread-safe. Prewarm, Verify, Export and Import take seconds. List reads the
 //         front of each entry only: Verify finds damage behind it.
@@ -26,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "kernels/base/bundle_bound.h"
 #include "kernels/contract/layer_traits.h"
 #include "kernels/contract/quant_spec.h"
 #include "kernels/jit/cache_event.h"
@@ -47,6 +49,7 @@ struct KernelStoreOptions {
   // Command line of a process that calls RunCompileHelper. Empty: compile in this process.
   std::vector<std::string> compile_helper = {};
   int compile_workers = 0;  // compilations at a time; 0 = one per processor, at most 32
+  uint64_t max_bundle_bytes = kMaxBundleBytes;  // that Export makes and Import takes
   CacheObserver observer = nullptr;
 };
 
@@ -186,11 +189,13 @@ class KernelStore {
   absl::StatusOr<VerifyResult> Verify();
   // Kernels that failed their self-test get another chance.
   absl::StatusOr<RemovedKernels> Purge(const KernelFilter& filter);
-  // What is whole; an entry that is not stays where it is.
+  // What is whole; an entry that is not stays where it is. Memory: the bundle once, and its largest entry. One that
+  // is too large is refused before any entry is read whole.
   absl::StatusOr<ExportedKernels> Export(const KernelFilter& filter) const;
   absl::StatusOr<ImportResult> Import(const std::string& bundle);
-  // Whether these first bytes, however few, can be a bundle's. DataLoss BUNDLE_DAMAGED.
-  static absl::Status CheckBundleStart(absl::string_view start);
+  // Whether these first bytes, however few, can be those of a bundle that Import takes. DataLoss BUNDLE_DAMAGED;
+  // InvalidArgument OUT_OF_RANGE.
+  absl::Status CheckBundleStart(absl::string_view start) const;
 
   // Ends compilations and whoever waits for them, with Cancelled. Kernels in memory stay.
   void Close();
@@ -204,7 +209,8 @@ class KernelStore {
   StoreCompiler compiler() const;  // what was found last, whoever looked
 
  private:
-  explicit KernelStore(std::shared_ptr<jit::KernelCache> cache) : cache_(std::move(cache)) {}
+  KernelStore(std::shared_ptr<jit::KernelCache> cache, uint64_t max_bundle_bytes)
+      : cache_(std::move(cache)), max_bundle_bytes_(max_bundle_bytes) {}
   StoredKernel Describe(const std::string& key, uint64_t bytes, bool loaded) const;
   absl::Status NoDirectory() const;
   void Check(StoredKernel kernel, VerifyResult& result);
@@ -212,6 +218,7 @@ class KernelStore {
   CacheOverflow OverflowOf(const std::map<std::string, uint64_t>& sizes) const;
 
   const std::shared_ptr<jit::KernelCache> cache_;
+  const uint64_t max_bundle_bytes_;
 };
 
 // Body of a process that compiles for its parent. Returns its exit code.

@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/node.h"
+#include "kernels/base/bundle_bound.h"
 #include "server/logging.h"
 
 namespace gemmd {
@@ -40,6 +41,7 @@ struct Config {
   // the program's main gives itself.
   std::vector<std::string> compile_helper;
   int compile_workers = 0;                         // compilations at a time; 0 = one per core, at most 32
+  uint64_t max_bundle_bytes = kMaxBundleBytes;     // no setting: the contract says it
   std::string metrics_address = "127.0.0.1:9464";  // host:port; empty = no endpoint
   LogFormat log_format = LogFormat::kAuto;
   LogLevel log_level = LogLevel::kInfo;

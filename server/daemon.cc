@@ -120,6 +120,7 @@ absl::Status Daemon::OpenNode() {
                                             .max_bytes = config().cache_max_bytes,
                                             .compile_helper = config().compile_helper,
                                             .compile_workers = config().compile_workers,
+                                            .max_bundle_bytes = config().max_bundle_bytes,
                                             .observer = LogCacheEvent}));
   const std::string warning = context_.kernels->stats().warning;
   if (!warning.empty()) LogWarn("kernel cache", {{"warning", warning}});

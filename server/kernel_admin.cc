@@ -19,7 +19,6 @@
 namespace gemmd {
 namespace {
 
-constexpr size_t kMaxBundleBytes = size_t{1} << 30;
 constexpr uint32_t kDefaultListed = 1000;
 constexpr uint32_t kMostListed = 5000;
 
@@ -187,7 +186,7 @@ class KernelAdmin::ImportStream : public grpc::ServerReadReactor<v1::CacheChunk>
   void OnReadDone(bool ok) override {
     if (!ok) return Import();
     bundle_ += chunk_.data();
-    const absl::Status status = CheckBytes();
+    const absl::Status status = admin_.context_.kernels->CheckBundleStart(bundle_);
     if (!status.ok()) return Finish(ToGrpcStatus(admin_.context_.Refuse(status)));
     StartRead(&chunk_);
   }
@@ -195,12 +194,6 @@ class KernelAdmin::ImportStream : public grpc::ServerReadReactor<v1::CacheChunk>
   void OnDone() override { delete this; }
 
  private:
-  absl::Status CheckBytes() const {
-    if (bundle_.size() > kMaxBundleBytes) {
-      return OutOfRange("bundle", bundle_.size(), absl::StrCat("at most ", kMaxBundleBytes, " bytes"));
-    }
-    return KernelStore::CheckBundleStart(bundle_);
-  }
   void Import() {
     const absl::Status added = admin_.cache_worker_.Add([this] { Finish(ToGrpcStatus(Take())); });
     if (!added.ok()) Finish(ToGrpcStatus(admin_.context_.Refuse(added)));

@@ -146,6 +146,11 @@ absl::StatusOr<int> Purge(const Context& context, const Arguments& arguments,
   return kFailed;
 }
 
+// Of a bundle that is too large: how its parts are chosen here.
+absl::Status WithOptions(const absl::Status& status) {
+  return Error(status.code(), ReasonOf(status), absl::StrCat(status.message(), " (--arch, --key)"));
+}
+
 absl::StatusOr<int> Export(const Context& context, const Arguments& arguments,
                            const client::Admin& admin) {
   GEMMD_ASSIGN_OR_RETURN(const std::string path, Operand(arguments, "the file to write"));
@@ -162,6 +167,7 @@ absl::StatusOr<int> Export(const Context& context, const Arguments& arguments,
     return written.ok();
   });
   GEMMD_RETURN_IF_ERROR(written);
+  if (ReasonOf(received) == "OUT_OF_RANGE") return WithOptions(received);
   GEMMD_RETURN_IF_ERROR(received);
   TellProblems(context, "not exported", contents.skipped());
   if (contents.kernels() == 0) {
@@ -183,15 +189,24 @@ absl::StatusOr<int> Export(const Context& context, const Arguments& arguments,
   return kFailed;
 }
 
-// A file that begins as 'cache export' writes them; the daemon verifies the rest.
-absl::StatusOr<BoundedFile> OpenBundle(const std::string& path) {
+absl::StatusOr<bool> BeginsAsBundle(const BoundedFile& file) {
+  if (file.size() < kBundleMagic.size()) return false;
+  GEMMD_ASSIGN_OR_RETURN(const std::string begin, file.Read(0, kBundleMagic.size()));
+  return begin == kBundleMagic;
+}
+
+// A file that begins as 'cache export' writes them, and is not too large; the daemon verifies the rest.
+absl::StatusOr<BoundedFile> OpenBundle(const Context& context, const std::string& path) {
   GEMMD_ASSIGN_OR_RETURN(BoundedFile file, BoundedFile::Open(path));
-  if (file.size() >= kBundleMagic.size()) {
-    GEMMD_ASSIGN_OR_RETURN(const std::string begin, file.Read(0, kBundleMagic.size()));
-    if (begin == kBundleMagic) return file;
+  GEMMD_ASSIGN_OR_RETURN(const bool is_bundle, BeginsAsBundle(file));
+  if (!is_bundle) {
+    return Error(absl::StatusCode::kInvalidArgument, "BAD_FILE",
+                 absl::StrCat(path, ": is no bundle of kernels that 'gemmctl cache export' wrote"));
   }
-  return Error(absl::StatusCode::kInvalidArgument, "BAD_FILE",
-               absl::StrCat(path, ": is no bundle of kernels that 'gemmctl cache export' wrote"));
+  if (file.size() <= context.max_bundle_bytes) return file;
+  return Error(absl::StatusCode::kInvalidArgument, "OUT_OF_RANGE",
+               absl::StrCat(path, ": has ", file.size(), " bytes, a bundle has at most ", context.max_bundle_bytes,
+                            "; where it was made, export it in parts (--arch, --key)"));
 }
 
 // What the daemon says of the bytes; it does not know the file.
@@ -203,7 +218,7 @@ bool IsAboutBundle(const absl::Status& status) {
 absl::StatusOr<int> Import(const Context& context, const Arguments& arguments,
                            const client::Admin& admin) {
   GEMMD_ASSIGN_OR_RETURN(const std::string path, Operand(arguments, "the file to read"));
-  GEMMD_ASSIGN_OR_RETURN(const BoundedFile file, OpenBundle(path));
+  GEMMD_ASSIGN_OR_RETURN(const BoundedFile file, OpenBundle(context, path));
   uint64_t sent = 0;
   absl::Status read;
   const absl::StatusOr<v1::ImportCacheResponse> answer = admin.ImportCache([&](std::string* piece) {
@@ -291,7 +306,8 @@ Command CacheCommand() {
               "  verify  read every entry, drop what is damaged; exit 1 when something was, or cannot be read\n"
               "  purge   remove what the options select; loaded kernels stay in use; exit 1 when a file cannot go\n"
               "  export  what the options select as one file, for another machine; exit 1 when that is nothing, and\n"
-              "          when an entry is damaged: the others are in the file\n"
+              "          when an entry is damaged: the others are in the file. A bundle has at most 1 GiB: export a\n"
+          "          larger cache in parts, by --arch or --key (one file for each first digit of the keys)\n"
               "  import  take such a file; it is verified as a whole before anything is taken. A warning tells when\n"
               "          kernels did not stay, because cache_max_bytes is smaller than they are",
           .options = CacheOptions(),

@@ -5,6 +5,7 @@
 #ifndef GEMMD_CLIENT_GEMMCTL_COMMAND_H_
 #define GEMMD_CLIENT_GEMMCTL_COMMAND_H_
 
+#include <cstdint>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "client/gemmctl/arguments.h"
 #include "client/gemmctl/printable.h"
 #include "client/session.h"
+#include "kernels/base/bundle_bound.h"
 #include "nlohmann/json.hpp"
 
 namespace gemmd::gemmctl {
@@ -34,6 +36,7 @@ struct Context {
   // Of what takes its time: loading a layer, a request of any size. --timeout, where it was given.
   std::optional<absl::Duration> long_timeout = std::nullopt;
   bool progress_bar = false;  // stderr is a terminal
+  uint64_t max_bundle_bytes = kMaxBundleBytes;  // that the daemon takes
   std::FILE* out = stdout;
   std::FILE* err = stderr;
 

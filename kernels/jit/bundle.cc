@@ -14,6 +14,7 @@ namespace {
 
 constexpr char kBundleMagic[] = "GEMMDBND";
 constexpr uint32_t kBundleSchema = 1;
+constexpr size_t kCountAt = 12;
 constexpr size_t kBundleHeaderBytes = 16;
 constexpr char kNoBundle[] = "no bundle of kernels";
 
@@ -44,24 +45,40 @@ absl::Status CheckBundleStart(absl::string_view start) {
   return absl::OkStatus();
 }
 
-std::string EncodeBundle(const std::vector<std::string>& entries) {
-  std::string bundle = kBundleMagic;
-  AppendInteger(bundle, kBundleSchema);
-  AppendInteger(bundle, static_cast<uint32_t>(entries.size()));
-  for (const std::string& entry : entries) {
-    AppendInteger(bundle, static_cast<uint64_t>(entry.size()));
-    bundle += entry;
-  }
-  return bundle + DigestBytes({bundle});
+uint64_t BundleBytes(uint64_t entries, uint64_t entry_bytes) {
+  return kBundleHeaderBytes + entries * sizeof(uint64_t) + entry_bytes + kDigestBytes;
 }
 
-absl::StatusOr<std::vector<std::pair<std::string, std::string>>> DecodeBundle(
+BundleWriter::BundleWriter(uint64_t expected_bytes) {
+  bundle_.reserve(expected_bytes);
+  bundle_ = kBundleMagic;
+  AppendInteger(bundle_, kBundleSchema);
+  AppendInteger(bundle_, entries_);
+}
+
+void BundleWriter::Add(absl::string_view entry) {
+  AppendInteger(bundle_, static_cast<uint64_t>(entry.size()));
+  bundle_.append(entry.data(), entry.size());
+  ++entries_;
+}
+
+uint64_t BundleWriter::bytes() const { return bundle_.size() + kDigestBytes; }
+
+std::string BundleWriter::Finish() && {
+  std::string count;
+  AppendInteger(count, entries_);
+  bundle_.replace(kCountAt, count.size(), count);
+  bundle_ += DigestBytes({bundle_});
+  return std::move(bundle_);
+}
+
+absl::StatusOr<std::vector<std::pair<std::string, absl::string_view>>> DecodeBundle(
     absl::string_view bundle) {
   GEMMD_RETURN_IF_ERROR(CheckFrame(bundle));
-  const uint32_t count = ReadInteger<uint32_t>(bundle, 12);
+  const uint32_t count = ReadInteger<uint32_t>(bundle, kCountAt);
   absl::string_view rest =
       bundle.substr(kBundleHeaderBytes, bundle.size() - kBundleHeaderBytes - kDigestBytes);
-  std::vector<std::pair<std::string, std::string>> entries;
+  std::vector<std::pair<std::string, absl::string_view>> entries;
   for (uint32_t i = 0; i < count; ++i) {
     if (rest.size() < 8) return DamagedBundle("ends early");
     const uint64_t size = ReadInteger<uint64_t>(rest, 0);
@@ -73,7 +90,7 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> DecodeBundle(
     const absl::Status whole =
         IsKey(key) ? DecodeEntry(entry, key).status() : absl::DataLossError("no kernel entry");
     if (!whole.ok()) return DamagedBundle(absl::StrCat("entry ", i, ": ", whole.message()));
-    entries.emplace_back(key, std::string(entry));
+    entries.emplace_back(key, entry);
   }
   if (!rest.empty()) return DamagedBundle("goes on behind its last entry");
   return entries;

@@ -155,9 +155,9 @@ void DaemonTest::StartDaemon(const FlagValues& more) {
   daemon_.reset();
   FlagValues flags = more;
   for (const auto& [name, value] : FlagsFor(directory_)) flags.emplace(name, value);
-  const auto config =
-      LoadConfig(flags, {[](const std::string&) { return std::nullopt; }, geteuid()});
+  auto config = LoadConfig(flags, {[](const std::string&) { return std::nullopt; }, geteuid()});
   ASSERT_TRUE(config.ok()) << config.status();
+  config->config.max_bundle_bytes = max_bundle_bytes_;
   auto daemon = Daemon::Start(*config, [this](absl::Duration) { ++drains_; });
   ASSERT_TRUE(daemon.ok()) << daemon.status();
   daemon_ = *std::move(daemon);

@@ -114,6 +114,7 @@ class DaemonTest : public ::testing::Test {
   // Whether y of `request` holds the expected values.
   void ExpectResult(const std::string& token, const v1::GemmRequest& request);
 
+  uint64_t max_bundle_bytes_ = kMaxBundleBytes;  // of the next StartDaemon
   TempDir directory_;
   std::unique_ptr<Daemon> daemon_;
   std::shared_ptr<grpc::Channel> channel_;

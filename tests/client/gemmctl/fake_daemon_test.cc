@@ -9,12 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/jit/bundle.h"
+#include "kernels/base/status.h"
 #include "tests/client/fake_daemon.h"
 #include "tests/client/gemmctl/tool.h"
+#include "tests/kernels/encode_bundle.h"
 
 namespace gemmd::gemmctl {
 namespace {
@@ -70,6 +72,28 @@ TEST_F(GemmctlDaemonTest, SendsNothingOfAFileThatIsNoBundle) {
     EXPECT_THAT(run.err, HasSubstr("is no bundle of kernels")) << text;
   }
   EXPECT_EQ(daemon_->calls("ImportCache"), 0);
+}
+
+TEST_F(GemmctlDaemonTest, SendsNothingOfABundleThatIsTooLarge) {
+  const std::string bundle = jit::EncodeBundle({"entry"});
+  const Command command = CacheCommand();
+  const auto arguments = Arguments::Parse(command.options, {"import", Write(bundle)});
+  ASSERT_TRUE(arguments.ok()) << arguments.status();
+  Context context;
+  context.socket = daemon_->socket_path();
+  context.out = std::tmpfile();
+  context.max_bundle_bytes = bundle.size() - 1;
+  const absl::Status refused = command.run(context, *arguments).status();
+  EXPECT_EQ(ReasonOf(refused), "OUT_OF_RANGE");
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr(absl::StrCat(directory_, "/in: has ", bundle.size(), " bytes, a bundle has at most ",
+                                     bundle.size() - 1)));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--arch, --key"));
+  EXPECT_EQ(daemon_->calls("ImportCache"), 0);
+  context.max_bundle_bytes = bundle.size();
+  EXPECT_TRUE(command.run(context, *arguments).ok());
+  EXPECT_EQ(daemon_->calls("ImportCache"), 1);
+  EXPECT_THAT(Drain(context.out), HasSubstr("1 imported"));
 }
 
 TEST_F(GemmctlDaemonTest, NamesTheFileOfABundleThatTheDaemonRefuses) {

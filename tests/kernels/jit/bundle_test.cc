@@ -4,6 +4,7 @@
 
 #include "kernels/base/status.h"
 #include "kernels/jit/cache_entry.h"
+#include "tests/kernels/encode_bundle.h"
 
 namespace gemmd::jit {
 namespace {
@@ -21,11 +22,27 @@ void ExpectDamagedBundle(const std::string& bundle, const std::string& what) {
 }
 
 TEST(BundleTest, RoundTripKeepsEveryEntryAndTheirOrder) {
-  const auto entries = DecodeBundle(EncodeBundle({Entry('b'), Entry('a')}));
+  const std::string bundle = EncodeBundle({Entry('b'), Entry('a')});
+  const auto entries = DecodeBundle(bundle);
   ASSERT_TRUE(entries.ok()) << entries.status();
   ASSERT_EQ(entries->size(), 2);
   EXPECT_EQ((*entries)[0].first, std::string(64, 'b'));
   EXPECT_EQ((*entries)[1].second, Entry('a'));
+  EXPECT_EQ((*entries)[1].second.data() + Entry('a').size() + 32, bundle.data() + bundle.size()) << "no copy";
+}
+
+TEST(BundleTest, ItsBytesAreKnownBeforeItIsWrittenAndWhileItIs) {
+  const std::string entry = Entry('a');
+  for (size_t entries : {0, 1, 3}) {
+    const uint64_t bytes = BundleBytes(entries, entries * entry.size());
+    BundleWriter writer(bytes);
+    for (size_t i = 0; i < entries; ++i) writer.Add(entry);
+    EXPECT_EQ(writer.entries(), entries);
+    EXPECT_EQ(writer.bytes(), bytes);
+    const std::string bundle = std::move(writer).Finish();
+    EXPECT_EQ(bundle.size(), bytes);
+    EXPECT_LE(bundle.capacity(), bytes + 64) << "it was made in place";
+  }
 }
 
 TEST(BundleTest, EmptyBundleIsWhole) { EXPECT_TRUE(DecodeBundle(EncodeBundle({}))->empty()); }

@@ -18,6 +18,7 @@
 #include "kernels/base/status.h"
 #include "kernels/jit/bundle.h"
 #include "kernels/jit/cache_entry.h"
+#include "tests/kernels/encode_bundle.h"
 #include "tests/kernels/jit/cache_fixture.h"
 #include "tests/kernels/jit/test_source.h"
 

@@ -10,6 +10,7 @@
 #include "kernels/contract/element_format.h"
 #include "kernels/jit/kernel_cache.h"
 #include "kernels/layer_programs.h"
+#include "kernels/prewarm_target.h"
 #include "kernels/tune/tuning_store.h"
 
 namespace gemmd {
@@ -89,6 +90,13 @@ PrewarmStep NoKernel(const PrewarmLayer& layer, const std::string& architecture,
   return step;
 }
 
+// What the compiler compiles for; empty without one.
+absl::StatusOr<std::vector<int>> KnownTo(jit::KernelCache& cache) {
+  const absl::StatusOr<std::vector<int>> known = cache.Architectures();
+  if (ReasonOf(known.status()) == "NVRTC_MISSING") return std::vector<int>();
+  return known;
+}
+
 }  // namespace
 
 absl::StatusOr<PrewarmWork> PlanPrewarm(jit::KernelCache& cache,
@@ -98,10 +106,11 @@ absl::StatusOr<PrewarmWork> PlanPrewarm(jit::KernelCache& cache,
                                         const PrewarmTuning& tuning) {
   const std::vector<StoredTuning> tunings =
       tuning.store == nullptr ? std::vector<StoredTuning>() : tuning.store->List();
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<int> known, KnownTo(cache));
   PrewarmWork work;
   std::set<std::string> seen;
   for (const std::string& architecture : architectures) {
-    GEMMD_RETURN_IF_ERROR(jit::CheckArchitecture(architecture));
+    GEMMD_RETURN_IF_ERROR(CheckDeviceName(architecture, known));
     bool any = false;
     for (const PrewarmLayer& layer : layers) {
       for (const Measurements& aim : AimsOf(layer, architecture, tunings, tuning.gpus)) {
@@ -115,9 +124,9 @@ absl::StatusOr<PrewarmWork> PlanPrewarm(jit::KernelCache& cache,
         AddPrograms(*std::move(programs), seen, work);
       }
     }
+    if (!any && !layers.empty()) continue;  // the layers' reasons say more
+    GEMMD_RETURN_IF_ERROR(CheckPrewarmTarget(architecture, known));
     if (!any) continue;
-    const absl::Status target = cache.CheckTarget(architecture);
-    if (!target.ok() && ReasonOf(target) != "NVRTC_MISSING") return target;
     AddPrograms(MoeSources(architecture), seen, work);
   }
   return work;

@@ -176,8 +176,8 @@ absl::StatusOr<int> RunPrewarm(const Context& context, const Arguments& argument
 std::vector<Option> PrewarmOptions() {
   std::vector<Option> options = {
       {"arch", 0, "LIST", "",
-       "architectures, comma separated, such as sm_90a; else the manifest's, else those of the "
-       "daemon's GPUs"},
+       "architectures, comma separated, as GPUs are named (sm_80, sm_90a: with a from sm_90 on); else the "
+       "manifest's, else those of the daemon's GPUs"},
       {"m", 0, "LIST", "",
        "only kernels for requests of so many tokens, such as 1-64,256; else of any number"}};
   for (Option& option : NamingOptions()) options.push_back(std::move(option));

@@ -6,7 +6,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "kernels/base/status.h"
@@ -30,10 +29,6 @@ constexpr const char* kOptions[] = {
 // by nobody here, and it would hide what ptxas tells. Not part of the key: it changes no kernel.
 constexpr int kFirstVersionWithCache = 1209;
 constexpr char kNoCache[] = "--no-cache";
-
-// Architectures that have features of their own (a), or of their family (f).
-constexpr int kFirstWithA = 90;
-constexpr int kFirstWithF = 100;
 
 class Program {
  public:
@@ -168,20 +163,6 @@ int ArchitectureNumber(absl::string_view architecture) {
   if (!absl::ConsumeSuffix(&architecture, "a")) absl::ConsumeSuffix(&architecture, "f");
   int number = 0;
   return absl::SimpleAtoi(architecture, &number) ? number : 0;
-}
-
-absl::Status CheckKnown(const std::string& architecture, const std::vector<int>& known) {
-  GEMMD_RETURN_IF_ERROR(CheckArchitecture(architecture));
-  const int number = ArchitectureNumber(architecture);
-  const bool suffix_exists = (!absl::EndsWith(architecture, "a") || number >= kFirstWithA) &&
-                             (!absl::EndsWith(architecture, "f") || number >= kFirstWithF);
-  if (suffix_exists && std::find(known.begin(), known.end(), number) != known.end()) {
-    return absl::OkStatus();
-  }
-  return Error(absl::StatusCode::kInvalidArgument, "BAD_ARCHITECTURE",
-               absl::StrCat("this NVRTC does not compile for ", architecture, "; it knows sm_",
-                            absl::StrJoin(known, ", sm_"), ", with suffix a from sm_", kFirstWithA,
-                            " on and with suffix f from sm_", kFirstWithF, " on"));
 }
 
 absl::StatusOr<CompiledKernel> Compile(const KernelSource& source, const NvrtcTable& nvrtc) {

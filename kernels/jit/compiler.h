@@ -2,8 +2,7 @@
 //         result.
 // Keys    kernel_key.h.
 // Errors  Unavailable NVRTC_MISSING. Internal COMPILE_FAILED: the message ends with the compiler's
-//         log. InvalidArgument BAD_ARCHITECTURE: not of the form sm_<number>[a|f], or unknown to the
-//         compiler.
+//         log. InvalidArgument BAD_ARCHITECTURE: not of the form sm_<number>[a|f].
 // Threads Any.
 #ifndef GEMMD_KERNELS_JIT_COMPILER_H_
 #define GEMMD_KERNELS_JIT_COMPILER_H_
@@ -56,9 +55,6 @@ std::string KernelKey(const KernelSource& source, const NvrtcTable& nvrtc);
 absl::Status CheckArchitecture(const std::string& architecture);
 // 90 of sm_90a; 0 of what is not of that form.
 int ArchitectureNumber(absl::string_view architecture);
-// InvalidArgument BAD_ARCHITECTURE: its form, or it is none of `known` (NvrtcTable::architectures), which
-// the message names.
-absl::Status CheckKnown(const std::string& architecture, const std::vector<int>& known);
 
 absl::StatusOr<CompiledKernel> Compile(const KernelSource& source, const NvrtcTable& nvrtc);
 

@@ -60,7 +60,7 @@ class KernelCache::State {
   CacheStats stats() const;
   absl::StatusOr<std::string> Compiler() { return backend_->Identity(); }
   CompilerFacts LastCompiler() const { return backend_->LastFacts(); }
-  absl::Status CheckTarget(const std::string& architecture);
+  absl::StatusOr<std::vector<int>> Architectures() { return backend_->Architectures(); }
   KernelTiers& tiers() { return tiers_; }
   Flights& flights() { return flights_; }
 
@@ -192,11 +192,6 @@ SharedKernel KernelCache::State::Find(const KernelSource& source) {
   return tiers_.Keep(source, *std::move(kernel), /*on_disk=*/true, /*loads=*/true);
 }
 
-absl::Status KernelCache::State::CheckTarget(const std::string& architecture) {
-  GEMMD_ASSIGN_OR_RETURN(const std::vector<int> known, backend_->Architectures());
-  return CheckKnown(architecture, known);
-}
-
 CacheStats KernelCache::State::stats() const {
   CacheStats stats;
   builder_.AddTo(stats);
@@ -269,9 +264,7 @@ absl::StatusOr<std::string> KernelCache::Compiler() { return state_->Compiler();
 
 CompilerFacts KernelCache::LastCompiler() const { return state_->LastCompiler(); }
 
-absl::Status KernelCache::CheckTarget(const std::string& architecture) {
-  return state_->CheckTarget(architecture);
-}
+absl::StatusOr<std::vector<int>> KernelCache::Architectures() { return state_->Architectures(); }
 
 void KernelCache::ForgetFailures() { state_->tiers().Forget(); }
 

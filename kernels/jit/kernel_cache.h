@@ -97,8 +97,8 @@ class KernelCache {
   absl::StatusOr<std::string> Compiler();
   // What the last look for a compiler found; looks for none, and does not wait.
   CompilerFacts LastCompiler() const;
-  // InvalidArgument BAD_ARCHITECTURE: the compiler in use does not know it. Unavailable NVRTC_MISSING.
-  absl::Status CheckTarget(const std::string& architecture);
+  // What the compiler in use compiles for: 75, 80, 90 ... Unavailable NVRTC_MISSING.
+  absl::StatusOr<std::vector<int>> Architectures();
   // The next request for a kernel that failed tries again.
   void ForgetFailures();
   // Null without a directory, or with one that is not used.

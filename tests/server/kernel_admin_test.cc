@@ -131,6 +131,14 @@ TEST_F(KernelAdminTest, PrewarmNamesWhatIsMissingOrWrong) {
   EXPECT_EQ(ReasonOf(Prewarm(token, request, &messages)), "NO_ARCHITECTURE");
   request.set_architecture("sm_9");
   EXPECT_EQ(ReasonOf(Prewarm(token, request, &messages)), "BAD_ARCHITECTURE");
+  request.set_architecture("sm_90");
+  const grpc::Status for_nobody = Prewarm(token, request, &messages);
+  EXPECT_EQ(ReasonOf(for_nobody), "BAD_ARCHITECTURE");
+  EXPECT_THAT(for_nobody.error_message(), HasSubstr("did you mean sm_90a?"));
+  v1::PrewarmRequest no_layer;
+  no_layer.set_running_layers(true);
+  no_layer.set_architecture("sm_91");
+  EXPECT_EQ(ReasonOf(Prewarm(token, no_layer, &messages)), "BAD_ARCHITECTURE");
   request = SmallRequest();
   request.add_layers()->set_path("/etc");
   EXPECT_EQ(ReasonOf(Prewarm(token, request, &messages)), "PATH_NOT_ALLOWED");

@@ -13,6 +13,7 @@
 #include "kernels/jit/kernel_cache.h"
 #include "kernels/jit/nvrtc.h"
 #include "kernels/layer_programs.h"
+#include "kernels/prewarm_target.h"
 #include "tests/kernels/fake_compiler.h"
 
 namespace gemmd {
@@ -256,17 +257,56 @@ TEST_F(PrewarmTest, EndsWithoutWaitingForTheCompilerWhenItsClientHasGone) {
 
 TEST_F(PrewarmTest, ArchitectureThatTheCompilerDoesNotKnowIsRefusedOnce) {
   const auto store = Open(directory_);
-  for (const char* unknown : {"sm_99", "sm_80a", "sm_90f"}) {
+  for (const char* unknown : {"sm_99", "sm_91", "sm_91a", "sm_80a", "sm_90f"}) {
     const absl::Status status = Prewarm(*store, unknown);
     EXPECT_EQ(ReasonOf(status), "BAD_ARCHITECTURE") << unknown;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("sm_90, sm_100")) << unknown;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("sm_89, sm_90a, sm_100a, sm_120a")) << unknown;
     EXPECT_TRUE(steps_.empty());
   }
-  EXPECT_EQ(store->stats().failed_compilations, 0);
-  EXPECT_TRUE(Prewarm(*store, "sm_100f").ok());
+  EXPECT_EQ(store->stats().compilations + store->stats().failed_compilations, 0);
   // Known to neither: what gemmd lacks is said first, as for one that the compiler knows.
   EXPECT_TRUE(Prewarm(*store, "sm_70").ok());
   ExpectAll(PrewarmOutcome::kNoKernel, "sm_70");
+}
+
+TEST_F(PrewarmTest, ArchitectureThatNoGpuLooksForIsRefusedWithTheNameThatGpusHave) {
+  const auto store = Open(directory_);
+  const std::map<std::string, std::string> meant = {{"sm_90", "sm_90a"},   {"sm_90f", "sm_90a"},   {"sm_100", "sm_100a"},
+                                                    {"sm_100f", "sm_100a"}, {"sm_120", "sm_120a"}, {"sm_120f", "sm_120a"},
+                                                    {"sm_80a", "sm_80"},   {"sm_75f", "sm_75"}};
+  for (const auto& [named, device] : meant) {
+    const absl::Status status = Prewarm(*store, named);
+    EXPECT_EQ(ReasonOf(status), "BAD_ARCHITECTURE") << named;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("did you mean " + device + "?"));
+    EXPECT_TRUE(steps_.empty()) << named;
+  }
+  EXPECT_EQ(store->stats().compilations + store->stats().failed_compilations, 0);
+}
+
+TEST_F(PrewarmTest, ArchitectureIsCheckedWhereThereIsNoLayerToo) {
+  const auto store = Open(directory_);
+  const auto prewarm = [&](const std::string& architecture) {
+    return store->Prewarm({}, {architecture}, [](const PrewarmStep&) { return true; });
+  };
+  for (const char* bad : {"sm_91", "sm_91a", "sm_70", "sm_90", "sm_100f", "volta"}) {
+    EXPECT_EQ(ReasonOf(prewarm(bad)), "BAD_ARCHITECTURE") << bad;
+  }
+  EXPECT_THAT(std::string(prewarm("sm_91").message()), HasSubstr("sm_75, sm_80, sm_86, sm_89, sm_90a"));
+  EXPECT_THAT(std::string(prewarm("sm_91").message()), ::testing::Not(HasSubstr("did you mean")));
+  for (const char* good : {"sm_75", "sm_80", "sm_90a", "sm_100a"}) {
+    EXPECT_TRUE(prewarm(good).ok()) << good << prewarm(good);
+  }
+}
+
+TEST(PrewarmTargetTest, WithoutACompilerTheNameThatGpusHaveIsAskedForOnly) {
+  for (const char* good : {"sm_75", "sm_90a", "sm_103a", "sm_121a", "sm_200a"}) {
+    EXPECT_TRUE(CheckPrewarmTarget(good, {}).ok()) << good;
+  }
+  for (const char* bad : {"sm_90", "sm_103", "sm_103f", "sm_121", "sm_121f", "sm_80a", "sm_9"}) {
+    EXPECT_EQ(ReasonOf(CheckPrewarmTarget(bad, {})), "BAD_ARCHITECTURE") << bad;
+  }
+  EXPECT_EQ(std::string(CheckPrewarmTarget("sm_103f", {}).message()),
+            "no GPU looks for kernels of sm_103f, did you mean sm_103a?");
 }
 
 TEST(LayerSourcesTest, RowRangesChooseAmongSpecialisedKernels) {

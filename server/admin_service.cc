@@ -200,7 +200,7 @@ class AdminService final : public v1::AdminService::CallbackService {
   }
 
   const ServiceContext& context_;
-  AdminWorker metrics_worker_{256};
+  AdminWorker metrics_worker_{256, "readings of the metrics"};
   KernelAdmin kernels_;
   TuningAdmin tuning_;
 };

@@ -7,8 +7,8 @@
 
 namespace gemmd {
 
-AdminWorker::AdminWorker(size_t max_waiting)
-    : max_waiting_(max_waiting), thread_([this] { Work(); }) {}
+AdminWorker::AdminWorker(size_t max_waiting, const char* calls)
+    : max_waiting_(max_waiting), calls_(calls), thread_([this] { Work(); }) {}
 
 AdminWorker::~AdminWorker() {
   {
@@ -23,7 +23,8 @@ absl::Status AdminWorker::Add(std::function<void()> task) {
   MutexLock lock(mutex_);
   if (tasks_.size() >= max_waiting_) {
     return Error(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
-                 absl::StrCat(max_waiting_, " calls of this kind already wait"));
+                 absl::StrCat(max_waiting_, " ", calls_,
+                              " already wait, and one runs at a time: try again when some are done"));
   }
   tasks_.push_back(std::move(task));
   changed_.NotifyAll();

@@ -16,7 +16,8 @@ namespace gemmd {
 
 class AdminWorker {
  public:
-  explicit AdminWorker(size_t max_waiting);
+  // `calls`: what waits here, in the plural, for whoever is refused.
+  AdminWorker(size_t max_waiting, const char* calls);
   ~AdminWorker();
   AdminWorker(const AdminWorker&) = delete;
   AdminWorker& operator=(const AdminWorker&) = delete;
@@ -28,6 +29,7 @@ class AdminWorker {
   void Work();
 
   const size_t max_waiting_;
+  const char* const calls_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);

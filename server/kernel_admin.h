@@ -36,8 +36,8 @@ class KernelAdmin {
   grpc::ServerUnaryReactor* Defer(const absl::Status& allowed, std::function<absl::Status()> work);
 
   const ServiceContext& context_;
-  AdminWorker cache_worker_{16};
-  AdminWorker prewarm_worker_{64};  // one runs, the others wait: every rank of a node may warm at its start
+  AdminWorker cache_worker_{16, "calls about the kernel cache"};
+  AdminWorker prewarm_worker_{64, "prewarms"};  // beside the one that runs: every rank of a node may warm at its start
 };
 
 }  // namespace gemmd

@@ -59,7 +59,7 @@ class ModelService final : public v1::ModelService::CallbackService {
   }
 
   const ServiceContext& context_;
-  AdminWorker planner_{kMostPlans};
+  AdminWorker planner_{kMostPlans, "registrations of models"};
 };
 
 }  // namespace

@@ -31,8 +31,8 @@ class TuningAdmin {
   absl::Status Take(const std::string& json, v1::ImportTuningResponse& response) const;
 
   const ServiceContext& context_;
-  AdminWorker tune_worker_{4};
-  AdminWorker store_worker_{16};
+  AdminWorker tune_worker_{4, "tunings"};
+  AdminWorker store_worker_{16, "exports and imports of tuning"};
 };
 
 }  // namespace gemmd

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdio>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -215,6 +216,18 @@ bool IsAboutBundle(const absl::Status& status) {
   return reason == "BUNDLE_DAMAGED" || reason == "OUT_OF_RANGE";
 }
 
+// A daemon without a compiler counts every kernel as another's.
+void WarnOfCompiler(const Context& context, const client::Admin& admin, uint64_t kernels) {
+  const absl::StatusOr<v1::GetStatusResponse> status = admin.Status();
+  const bool has_none = status.ok() && status->compiler().empty();
+  const std::string text =
+      has_none ? absl::StrCat("warning: the daemon has no compiler (NVRTC): whether the ", kernels,
+                              " kernels are of its version could not be compared; they serve as long as there is none")
+               : absl::StrCat("warning: ", kernels, " come from another compiler than this daemon's: they serve only ",
+                              "where there is none");
+  std::fprintf(context.err, "%s\n", text.c_str());
+}
+
 absl::StatusOr<int> Import(const Context& context, const Arguments& arguments,
                            const client::Admin& admin) {
   GEMMD_ASSIGN_OR_RETURN(const std::string path, Operand(arguments, "the file to read"));
@@ -235,16 +248,11 @@ absl::StatusOr<int> Import(const Context& context, const Arguments& arguments,
   GEMMD_RETURN_IF_ERROR(answer.status());
   const v1::ImportCacheResponse& response = *answer;
   WarnOfOverflow(context, "imported", response.overflow());
+  if (response.other_compiler() > 0) WarnOfCompiler(context, admin, response.other_compiler());
   if (context.json) {
     context.PrintJson(ToJson(response));
-    return kDone;
-  }
-  context.Print(absl::StrCat(response.imported(), " imported, ", response.present(),
-                             " were there already\n"));
-  if (response.other_compiler() > 0) {
-    context.Print(absl::StrCat("warning: ", response.other_compiler(),
-                               " come from another compiler than this daemon's: they serve only "
-                               "where there is none\n"));
+  } else {
+    context.Print(absl::StrCat(response.imported(), " imported, ", response.present(), " were there already\n"));
   }
   return kDone;
 }

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/gemmctl/cache_text.h"
 #include "client/gemmctl/command.h"
@@ -43,18 +44,22 @@ absl::Status SetRows(const Arguments& arguments, v1::PrewarmRequest& request) {
   return absl::OkStatus();
 }
 
+absl::Status SetArchitectures(const std::string& list, v1::PrewarmRequest& request) {
+  request.clear_architecture();
+  request.clear_architectures();
+  for (const absl::string_view name : absl::StrSplit(list, ',')) {
+    if (name.empty()) return BadArgument(absl::StrCat("--arch '", list, "' has an empty name"));
+    request.add_architectures(std::string(name));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<v1::PrewarmRequest> MakeRequest(const Arguments& arguments) {
   v1::PrewarmRequest request;
-  if (!arguments.Text("manifest").empty()) {
+  if (arguments.Has("manifest")) {
     GEMMD_RETURN_IF_ERROR(ReadManifest(arguments.Text("manifest"), request));
   }
-  if (!arguments.Text("arch").empty()) {
-    request.clear_architecture();
-    request.clear_architectures();
-    for (const absl::string_view name : absl::StrSplit(arguments.Text("arch"), ',')) {
-      request.add_architectures(std::string(name));
-    }
-  }
+  if (arguments.Has("arch")) GEMMD_RETURN_IF_ERROR(SetArchitectures(arguments.Text("arch"), request));
   if (arguments.Given("m")) GEMMD_RETURN_IF_ERROR(SetRows(arguments, request));
   GEMMD_RETURN_IF_ERROR(AddNamedLayers(arguments, request));
   return request;
@@ -94,11 +99,11 @@ class Report {
       context_.PrintJson(all);
       return;
     }
-    std::string text = absl::StrCat(manifest_.shapes_size(), " distinct layers of ", named_, ":");
-    for (const auto& [outcome, count] : counts_) {
-      absl::StrAppend(&text, " ", count, " ", OutcomeText(outcome));
-    }
-    context_.Print(text + "\n");
+    const std::string outcomes = absl::StrJoin(counts_, ", ", [](std::string* text, const auto& counted) {
+      absl::StrAppend(text, counted.second, " ", OutcomeText(counted.first));
+    });
+    context_.Print(absl::StrCat(manifest_.shapes_size(), " distinct layers of ", named_, outcomes.empty() ? "" : ": ",
+                                outcomes, "\n"));
   }
 
   // Every kernel was tried.
@@ -140,6 +145,7 @@ class Report {
 };
 
 absl::StatusOr<int> RunPrewarm(const Context& context, const Arguments& arguments) {
+  if (arguments.Has("force") && !arguments.Has("save")) return BadArgument("--force needs --save");
   GEMMD_ASSIGN_OR_RETURN(const v1::PrewarmRequest request, MakeRequest(arguments));
   std::optional<ExportFile> saved;  // refused before anything is compiled
   if (arguments.Has("save")) {
@@ -201,6 +207,8 @@ Command PrewarmCommand() {
           "  rank they need other kernels. Layers whose names differ in numbers only, and whose tensors\n"
           "  have the same types and shapes, count as equal: one of them is read, and no model is too large.\n"
           "  An unquantized model takes the --quantize of the workers ('gemmctl register --help').\n"
+          "  Kernels named Moe* come with dense layers too: a GPU loads them with every layer, before the layer\n"
+          "  is ready, as it cannot know whether MoE requests will use it.\n"
           "\n"
           "  One prewarm runs at a time, on all processors; up to 64 more wait for their turn, so every rank of\n"
           "  a node may start one.\n"
@@ -211,9 +219,10 @@ Command PrewarmCommand() {
           "  \"declares_activations\": true where the layer says how x is quantized}],\n"
           "  \"architectures\": [...], \"rows\": [{\"first\", \"last\"}]}; --save writes one. Progress goes to\n"
           "  stderr. Without NVRTC it finds what the cache has, and fails when that is not all; a warning tells\n"
-          "  when cache_max_bytes is too small for what was compiled. Exit code 1 when a kernel does not compile or does not reach the cache's directory,\n"
-          "  when no kernel exists for what was asked (an architecture that gemmd does not know), and\n"
-          "  when there is no layer, but with --running; with --save then too.",
+          "  when cache_max_bytes is too small for what was compiled. Exit code 1 when a kernel does not compile\n"
+          "  or does not reach the cache's directory, when no kernel exists for what was asked (an architecture\n"
+          "  that gemmd has none for, or that there is not), and when there is no layer, but with --running;\n"
+          "  with --save then too.",
       .options = PrewarmOptions(),
       .examples =
           "  gemmctl prewarm /models/llama --fuse --tp 0/4 --arch sm_90a,sm_80 --save llama.json\n"

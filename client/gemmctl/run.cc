@@ -246,6 +246,7 @@ absl::StatusOr<int> RunRun(const Context& context, const Arguments& arguments) {
   if (arguments.Has("x") == arguments.Has("random")) {
     return BadArgument("exactly one of --x and --random is needed");
   }
+  if (arguments.Has("force") && !arguments.Has("y")) return BadArgument("--force needs --y");
   Problem problem;
   GEMMD_ASSIGN_OR_RETURN(problem.dtype, ParseDataType(arguments.Text("dtype")));
   GEMMD_ASSIGN_OR_RETURN(const double asked_bound, arguments.Number("max-error", 0, 1e30));

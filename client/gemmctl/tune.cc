@@ -34,7 +34,7 @@ std::string LayerText(const v1::TuneProgress& step) {
 
 absl::StatusOr<v1::TuneRequest> MakeTuneRequest(const Arguments& arguments) {
   v1::TuneRequest request;
-  if (!arguments.Text("manifest").empty()) {
+  if (arguments.Has("manifest")) {
     v1::PrewarmRequest manifest;
     GEMMD_RETURN_IF_ERROR(ReadManifest(arguments.Text("manifest"), manifest));
     *request.mutable_layers() = manifest.layers();

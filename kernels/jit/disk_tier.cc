@@ -78,13 +78,13 @@ std::string DescribeReadOnly(const DiskOptions& options) {
 // Of what was just tried: nothing is there, or it may not be read now.
 absl::Status CannotOpen(const std::filesystem::path& path) {
   const bool missing = errno == ENOENT || errno == ENOTDIR;
-  const std::string text = absl::StrCat("open ", path.string(), ": ", ErrnoText());
+  const std::string text = absl::StrCat(ErrnoText(), ": open ", path.string());  // a list may cut its end off
   return missing ? absl::NotFoundError(text) : Error(absl::StatusCode::kUnavailable, "CACHE_READ", text);
 }
 
 absl::Status CannotRemove(const std::filesystem::path& path, absl::string_view why) {
   return Error(absl::StatusCode::kUnavailable, "CACHE_WRITE",
-               absl::StrCat("remove ", path.string(), ": ", why));
+               absl::StrCat(why, ": remove ", path.string()));
 }
 
 // The key of a file name with `extension`, or empty.

@@ -109,22 +109,34 @@ class FakeDaemon::Gemms : public v1::GemmService::Service {
 class FakeDaemon::Admins : public v1::AdminService::Service {
  public:
   explicit Admins(FakeDaemon* daemon) : daemon_(daemon) {}
-  // A full disk.
+  grpc::Status GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest*,
+                         v1::GetStatusResponse* response) override {
+    *response = daemon_->status;
+    return daemon_->Enter("GetStatus", context, false);
+  }
+  // One layer, or none if nothing is told; with a kernel that is not stored, a full disk.
   grpc::Status Prewarm(grpc::ServerContext* context, const v1::PrewarmRequest*,
                        grpc::ServerWriter<v1::PrewarmProgress>* writer) override {
     const grpc::Status entered = daemon_->Enter("Prewarm", context, true);
     if (!entered.ok()) return entered;
     v1::PrewarmProgress progress;  // the plan comes first, without a total
-    progress.add_layers();
-    progress.set_named_layers(1);
+    const std::vector<v1::PrewarmOutcome>& outcomes = daemon_->prewarmed;
+    if (!outcomes.empty()) {
+      progress.add_layers();
+      progress.set_named_layers(1);
+    }
     writer->Write(progress);
-    progress.Clear();
-    progress.set_done(1);
-    progress.set_total(1);
-    progress.set_outcome(v1::PREWARM_OUTCOME_NOT_STORED);
-    progress.set_message("compiled, but not stored");
-    writer->Write(progress);
-    return MakeStatus({.code = grpc::StatusCode::UNAVAILABLE, .reason = "CACHE_WRITE"});
+    bool stored = true;
+    for (size_t i = 0; i < outcomes.size(); ++i) {
+      progress.Clear();
+      progress.set_done(static_cast<uint32_t>(i + 1));
+      progress.set_total(static_cast<uint32_t>(outcomes.size()));
+      progress.set_outcome(outcomes[i]);
+      writer->Write(progress);
+      if (outcomes[i] == v1::PREWARM_OUTCOME_NOT_STORED) stored = false;
+    }
+    return stored ? grpc::Status::OK
+                  : MakeStatus({.code = grpc::StatusCode::UNAVAILABLE, .reason = "CACHE_WRITE"});
   }
   grpc::Status ImportTuning(grpc::ServerContext* context, const v1::ImportTuningRequest*,
                             v1::ImportTuningResponse* response) override {
@@ -139,6 +151,7 @@ class FakeDaemon::Admins : public v1::AdminService::Service {
     v1::CacheChunk chunk;
     while (reader->Read(&chunk)) bundle += chunk.data();
     response->set_imported(1);
+    response->set_other_compiler(daemon_->imported_of_other_compiler);
     MutexLock lock(daemon_->mutex_);
     daemon_->imported_bundle_ = std::move(bundle);
     return grpc::Status::OK;

@@ -54,6 +54,9 @@ class FakeDaemon : public v1::SessionService::Service,
   // Registrations tell that they are here, and are never answered.
   std::optional<v1::RegisterLayerProgress> stuck_at;
   v1::ImportTuningResponse imported_tuning;  // what ImportTuning answers
+  uint64_t imported_of_other_compiler = 0;   // of the one kernel that ImportCache takes
+  std::vector<v1::PrewarmOutcome> prewarmed = {v1::PREWARM_OUTCOME_NOT_STORED};  // what Prewarm tells
+  v1::GetStatusResponse status;
   int gemms_before_break = -1;  // the Submit stream ends after so many answers; -1 = never
 
   void Inject(const std::string& method, Fault fault);

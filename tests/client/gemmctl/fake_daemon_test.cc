@@ -112,6 +112,31 @@ TEST_F(GemmctlDaemonTest, NamesTheFileOfABundleThatTheDaemonRefuses) {
   EXPECT_THAT(Gemmctl({"cache", "import", path}).err, testing::Not(HasSubstr(path))) << "not the file's fault";
 }
 
+TEST_F(GemmctlDaemonTest, AnImportSaysWhetherThereWasACompilerToCompareWith) {
+  const std::string path = Write(jit::EncodeBundle({"entry"}));
+  daemon_->imported_of_other_compiler = 1;
+  for (const char* output : {"text", "json"}) {
+    daemon_->status.set_compiler("13.0 0123456789");
+    EXPECT_THAT(Gemmctl({"cache", "import", path, "-o", output}).err,
+                HasSubstr("1 come from another compiler than this daemon's")) << output;
+    daemon_->status.clear_compiler();
+    const ToolRun none = Gemmctl({"cache", "import", path, "-o", output});
+    EXPECT_EQ(none.code, kDone);
+    EXPECT_THAT(none.err, HasSubstr("has no compiler (NVRTC): whether the 1 kernels are of its version "
+                                    "could not be compared"));
+    EXPECT_THAT(none.err, testing::Not(HasSubstr("another compiler")));
+  }
+  daemon_->imported_of_other_compiler = 0;
+  EXPECT_EQ(Gemmctl({"cache", "import", path}).err, "");
+}
+
+TEST_F(GemmctlDaemonTest, APrewarmCountsItsOutcomesWithCommas) {
+  daemon_->prewarmed = {v1::PREWARM_OUTCOME_CACHED, v1::PREWARM_OUTCOME_NO_KERNEL, v1::PREWARM_OUTCOME_CACHED};
+  EXPECT_EQ(Gemmctl({"prewarm", "--running"}).out, "1 distinct layers of 1: 2 cached, 1 no kernel\n");
+  daemon_->prewarmed = {};
+  EXPECT_EQ(Gemmctl({"prewarm", "--running"}).out, "0 distinct layers of 0\n");
+}
+
 TEST_F(GemmctlDaemonTest, APrewarmOnAFullDiskSaysWhatBecameOfEveryKernelAndFails) {
   const std::string manifest = directory_ + "/manifest";
   const ToolRun run = Gemmctl({"prewarm", "--running", "--save", manifest});

@@ -189,6 +189,30 @@ TEST(CacheUsageTest, EveryActionTakesItsOwnOptionsOnly) {
   EXPECT_EQ(Without({"cache", "list", "--arch", "sm_90a", "--limit", "5"}).code, kNotRunning);
 }
 
+TEST(PrewarmUsageTest, WhatWouldBeIgnoredIsWrongUsage) {
+  const ToolRun force = Without({"prewarm", "--running", "--force"});
+  EXPECT_EQ(force.code, kUsage);
+  EXPECT_THAT(force.err, HasSubstr("--force needs --save"));
+  EXPECT_EQ(Without({"prewarm", "--running", "--force", "--save", "/tmp/no-such-manifest"}).code, kNotRunning);
+  for (const char* list : {"", ",", "sm_80,", ",sm_80", "sm_80,,sm_90a"}) {
+    const ToolRun run = Without({"prewarm", "--running", "--arch", list});
+    EXPECT_EQ(run.code, kUsage) << list;
+    EXPECT_THAT(run.err, HasSubstr(std::string("--arch '") + list + "' has an empty name"));
+  }
+  EXPECT_EQ(Without({"prewarm", "--running", "--arch", "sm_80,sm_90a"}).code, kNotRunning);
+  for (const char* command : {"prewarm", "tune"}) {
+    const ToolRun run = Without({command, "--running", "--manifest", ""});
+    EXPECT_EQ(run.code, kUsage) << command;
+    EXPECT_THAT(run.err, HasSubstr("--manifest")) << command;
+  }
+}
+
+TEST(RunUsageTest, ForceNeedsTheFileThatItReplaces) {
+  const ToolRun run = Without({"run", "p", "m", "--random", "1", "--force"});
+  EXPECT_EQ(run.code, kUsage);
+  EXPECT_THAT(run.err, HasSubstr("--force needs --y"));
+}
+
 TEST(TuneUsageTest, EveryActionTakesItsOwnOptionsOnly) {
   for (const Words& bad : std::vector<Words>{{"--list", "--quantize", "int4"},
                                              {"--list", "--modules", "*"},
@@ -266,6 +290,13 @@ TEST(ManualTest, SaysWhereRuleLargestMaySaturate) {
   const std::string manual = Tool({"register", "--help"}).out;
   EXPECT_THAT(manual, testing::Not(HasSubstr("largest: none")));
   EXPECT_THAT(manual, HasSubstr("rounding the scale (f16, bf16, e4m3, e5m2)"));
+}
+
+TEST(ManualTest, SaysWhatAPrewarmWaitsForAndWhyItCompilesKernelsOfExperts) {
+  const std::string manual = Tool({"prewarm", "--help"}).out;
+  EXPECT_THAT(manual, HasSubstr("One prewarm runs at a time"));
+  EXPECT_THAT(manual, HasSubstr("Kernels named Moe* come with dense layers too"));
+  EXPECT_THAT(Tool({"cache", "--help"}).out, HasSubstr("at most 1 GiB"));
 }
 
 TEST(ManualTest, SaysWhatTimeoutDoesNotLimitAndWhatCtrlCGives) {

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -221,6 +224,21 @@ TEST_F(PrewarmTest, ADirectoryThatCannotBeUsedIsAnErrorNoneIsNot) {
   ExpectAll(PrewarmOutcome::kNotStored, "no directory");
   EXPECT_TRUE(Prewarm(*Open("")).ok());
   ExpectAll(PrewarmOutcome::kCompiled, "");
+}
+
+TEST_F(PrewarmTest, AnEntryThatCannotBeOpenedSaysWhyBeforeItsPath) {
+  const auto store = Open(directory_);
+  // A socket opens for nobody, not even for root. Renamed, because the path of its birth may have 107 bytes only.
+  const int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  (directory_ / "s").string().copy(address.sun_path, sizeof(address.sun_path) - 1);
+  ASSERT_EQ(bind(file, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  close(file);
+  fs::rename(directory_ / "s", directory_ / (std::string(64, 'b') + ".kernel"));
+  const auto listed = *store->List({});
+  ASSERT_EQ(listed.size(), 1u);
+  EXPECT_THAT(listed[0].problem, ::testing::StartsWith("No such device or address: open " + directory_.string()));
 }
 
 TEST_F(PrewarmTest, EndsAtOnceWhenTheStoreIsClosed) {

@@ -41,7 +41,7 @@ struct Sm90Block {
   constexpr Registers registers() const {
     if (math_groups() == 4) return {112, 32};
     if (math_groups() == 3) return {160, 32};
-    if (is_slabwise() && tokens == 256) return {240, 24};
+    if (is_slabwise() && tokens >= 128) return {240, 24};
     // Producers of several column groups or of stages of one slab have more to address.
     return is_slabwise() || column_groups > 1 ? Registers{216, 72} : Registers{224, 56};
   }

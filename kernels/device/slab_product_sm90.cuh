@@ -29,13 +29,15 @@ struct SlabProductSm90 : TileSumsSm90<Config> {
   // Half of a slab keeps the matrix unit busy while the other half's operands are replaced, so each instruction
   // exists once: the compiler takes longest for those of 256 tokens.
   static constexpr bool kInHalves = kSumsInUnit && Config::kTokens == 256;
+  // Two sets of partial sums of the whole tile: one is promoted while the matrix unit fills the other.
+  static constexpr bool kAlternates = !kSumsInUnit && Config::kTokens == 128;
   // Instructions whose sum has one factor.
   static constexpr int kStepsPerSum =
       Config::kScaleOnWeights ? kSteps : Tile::Unit().scale_step / Tile::Unit().step_columns();
   static constexpr int kSumsPerSlab = kSteps / kStepsPerSum;
   // Tokens that are summed from zero at a time.
-  static constexpr int kPartTokens = 64;
-  static_assert(kSumsInUnit || Config::kTokens >= 2 * kPartTokens, "two parts at a time");
+  static constexpr int kPartTokens = kAlternates ? 128 : 64;
+  static_assert(kSumsInUnit || kAlternates || Config::kTokens >= 2 * kPartTokens, "two parts at a time");
   static_assert(kSumsInUnit || kSumsPerSlab == 1, "no scale changes inside a slab");
   static constexpr int kTokenParts = Config::kTokens / kPartTokens;
   static constexpr int kParts = kTokenParts * kSumsPerSlab;
@@ -63,6 +65,8 @@ struct SlabProductSm90 : TileSumsSm90<Config> {
       MultiplyInHalves(unit, ring, slabs, place);
     } else if constexpr (kSumsInUnit) {
       MultiplyInUnit(unit, ring, slabs, place);
+    } else if constexpr (kAlternates) {
+      MultiplyAlternating(unit, ring, slabs, place);
     } else {
       MultiplyInParts(unit, ring, slabs, place);
     }
@@ -179,6 +183,83 @@ struct SlabProductSm90 : TileSumsSm90<Config> {
       GEMMD_UNROLL
       for (int i = 0; i < 4; ++i) a[0][s][i] = from[s][i] ^ zero;
     }
+  }
+
+  // As in MultiplyInHalves, half of a slab is in flight while the other half's operands are replaced. All tokens at a
+  // time: instructions of 64 tokens take longer than their products.
+  __device__ void MultiplyAlternating(Unit& unit, Ring& ring, int32_t slabs, const Place& place) {
+    typename Step::Partial partial[2][kPartSums];
+    StartHalf<0>(ring, partial[0]);
+    StartHalf<kHalf>(ring, partial[0]);
+    for (; slabs > 2; slabs -= 2) {
+      StartNextAndPromote(unit, ring, place, partial[1], partial[0]);
+      StartNextAndPromote(unit, ring, place, partial[0], partial[1]);
+    }
+    if (slabs == 2) {
+      StartNextAndPromote(unit, ring, place, partial[1], partial[0]);
+      PromoteLast(unit, ring, place, partial[1]);
+    } else {
+      PromoteLast(unit, ring, place, partial[0]);
+    }
+  }
+
+  __device__ void StartNextAndPromote(Unit& unit, Ring& ring, const Place& place,
+                                      typename Step::Partial (&next)[kPartSums],
+                                      typename Step::Partial (&now)[kPartSums]) {
+    const float scales[2] = {unit.SumScale(0, 0), unit.SumScale(0, 1)};
+    const Ring before = ring;
+    ring.Advance();
+    LoadScales(unit, ring, place);
+    LoadCodes(unit, ring, place);
+    ptx::WgmmaWait<1>();
+    unit.PinCodes();
+    unit.DecodeSteps(0, 0, kHalf, a[0]);
+    StartHalf<0>(ring, next);
+    ptx::WgmmaWait<1>();
+    unit.PinCodes();
+    unit.DecodeSteps(0, kHalf, kHalf, a[0]);
+    StartHalf<kHalf>(ring, next);
+    PromoteAll(before, scales, place, now);
+    GiveBack(before, place);
+  }
+
+  __device__ void PromoteLast(const Unit& unit, const Ring& ring, const Place& place,
+                              typename Step::Partial (&now)[kPartSums]) {
+    const float scales[2] = {unit.SumScale(0, 0), unit.SumScale(0, 1)};
+    ptx::WgmmaWait<0>();
+    PromoteAll(ring, scales, place, now);
+  }
+
+  // Few scales of x at a time.
+  __device__ void PromoteAll(const Ring& ring, const float (&scales)[2], const Place& place,
+                             typename Step::Partial (&partial)[kPartSums]) {
+    GEMMD_UNROLL
+    for (int i = 0; i < kPartSums; ++i) ptx::PinRegister(partial[i]);
+    PromoteFrom<0>(ring.placed_x_scales() + place.thread % 4 * 2 * Tile::kXScaleStride, scales, partial);
+  }
+  template <int kFirst>
+  __device__ void PromoteFrom(const float* x_scales, const float (&scales)[2],
+                              typename Step::Partial (&partial)[kPartSums]) {
+    if constexpr (kFirst < kPartSums) {
+      constexpr int kCount = 16;
+      typename Step::template XFactors<kCount> x_factors;
+      x_factors.Load(x_scales + 2 * kFirst * Tile::kXScaleStride);
+      Step::template Promote<kFirst, kFirst>(scales, x_factors, partial, sum);
+      PromoteFrom<kFirst + kCount>(x_scales, scales, partial);
+    }
+  }
+
+  // Half of a slab's steps, from `kFirst` on, of all tokens.
+  template <int kFirst>
+  __device__ void StartHalf(const Ring& ring, typename Step::Partial (&partial)[kPartSums]) {
+    const uint64_t b = ptx::SwizzledTileDescriptor(ring.activations());
+    Pin(a[0], kFirst, kHalf);
+    ptx::WgmmaFence();
+    GEMMD_UNROLL
+    for (int s = kFirst; s < kFirst + kHalf; ++s) {
+      Step::template Multiply<kPartTokens>(a[0][s], b + s * ptx::kDescriptorStep, s == 0 ? 0 : 1, partial);
+    }
+    ptx::WgmmaCommit();
   }
 
   // A part of the tokens is multiplied while the part before it is promoted.

@@ -100,9 +100,12 @@ struct WeightUnitSm90 {
     }
   }
 
-  __device__ void Decode(int slab, uint32_t (&a)[kSteps][4]) const {
+  __device__ void Decode(int slab, uint32_t (&a)[kSteps][4]) const { DecodeSteps(slab, 0, kSteps, a); }
+
+  // `count` steps from `first` on.
+  __device__ void DecodeSteps(int slab, int first, int count, uint32_t (&a)[kSteps][4]) const {
     GEMMD_UNROLL
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = first; step < first + count; ++step) {
       const int column =
           slab * Tile::Unit().slab_columns() + step * Tile::Unit().step_columns();
       DecodeStep(codes[Min(slab, kHeldSlabs - 1)], step, column / Tile::Unit().scale_step, a[step]);

@@ -54,6 +54,7 @@ GemmProgram Sm90Program(const Sm90Choice& choice, const std::string& architectur
   launch.needs_x_map = choice.config.is_slabwise();
   launch.cluster = choice.cluster;
   launch.tiles_per_cluster = choice.config.sharers;
+  launch.row_tiles_per_cluster = choice.config.weight_sharers;
   launch.x_box_rows = choice.config.tokens / choice.config.sharers;
   launch.dynamic_shared_bytes = block.shared_bytes();
   launch.overlaps_previous = true;

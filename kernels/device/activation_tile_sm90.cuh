@@ -14,6 +14,7 @@
 #include "kernels/device/ptx/tensor_copy.cuh"
 #include "kernels/device/sm90_tile.cuh"
 #include "kernels/device/stage_ring_sm90.cuh"
+#include "kernels/device/tile_place_sm90.cuh"
 
 namespace gemmd::device {
 
@@ -24,6 +25,9 @@ struct SharersSm90 {
   uint32_t first_rank;
   uint32_t index;  // of this block
 
+  __device__ static SharersSm90 Of(const ClusterPlaceSm90<Config>& place) {
+    return {place.first_rank(), place.sharer % Config::kSharers};
+  }
   __device__ uint32_t ranks() const { return ((1u << Config::kSharers) - 1) << first_rank; }
 };
 

@@ -55,7 +55,7 @@ struct ClusterSumSm90 {
     }
   }
 
-  // `parts` blocks: this one is `part`, and part p has rank first_rank + p * kSharers.
+  // `parts` blocks: this one is `part`, and part p has rank first_rank + p * kPartners.
   __device__ static void Store(const GemmArgs& args, uint32_t sums, int64_t first_token,
                                int32_t first_row, uint32_t first_rank, uint32_t part,
                                uint32_t parts, int thread) {
@@ -110,7 +110,7 @@ struct ClusterSumSm90 {
     GEMMD_UNROLL
     for (int b = 0; b < kBatch; ++b) sum[b] = {0, 0, 0, 0};
     for (uint32_t p = 0; p < parts; ++p) {
-      const uint32_t rank = first_rank + p * Config::kSharers;
+      const uint32_t rank = first_rank + p * Tile::kPartners;
       GEMMD_UNROLL
       for (int group = 0; group < Config::kColumnGroups; ++group) {
         float4 v[kBatch];

@@ -22,6 +22,7 @@
 #include "kernels/device/ptx/grid_dependency.cuh"
 #include "kernels/device/ptx/warpgroup.cuh"
 #include "kernels/device/stage_ring_sm90.cuh"
+#include "kernels/device/store_terms_sm90.cuh"
 #include "kernels/device/tile_place_sm90.cuh"
 #include "kernels/device/weight_copy_sm90.cuh"
 
@@ -186,6 +187,7 @@ __global__ void __launch_bounds__(Sm90Tile<Config>::kThreads, 1)
     GemmSm90(const __grid_constant__ GemmArgs args) {
   using Tile = Sm90Tile<Config>;
   using Sum = ClusterSumSm90<Config>;
+  static_assert(Config::kWeightSharers == 1, "blocks share tiles of x here");
   extern __shared__ __align__(1024) char shared[];
   const auto place = ClusterPlaceSm90<Config>::Mine();
   const uint32_t clusters = gridDim.x / place.blocks();
@@ -220,6 +222,7 @@ __global__ void __launch_bounds__(Sm90Tile<Config>::kThreads, 1)
   } else {
     ptx::RaiseRegisters<Tile::kMathRegisters>();
     ptx::GridDependencyWait();
+    PrefetchStoreTermsSm90<Config>(args, first_token, tile * Tile::kRows, thread);
     GroupProductSm90<Config> product;
     MultiplySm90<Config>(args, ring, place, thread, product);
     ptx::NamedBarrier<1, Tile::kThreads>();  // the sums lie where the stages were

@@ -3,12 +3,12 @@
 //         them, and the matrix unit always has work.
 // Shapes  Grid: x = clusters times their blocks; each works on tiles cluster, cluster + clusters,
 //         ... (TilePlaceSm90). Cluster, along x: kSharers neighbouring tiles of w that share the
-//         tile of x, times the parts of K; part p takes slabs p, p + parts, ... With several parts
+//         tile of x, or kWeightSharers tiles of x that share the tile of w, times the parts of K; part p takes slabs p, p + parts, ... With several parts
 //         (kSplitsK) every cluster has one tile. Threads: the math warpgroups of device/sm90_tile.cuh, then one
 //         that copies. A stage holds one slab. x and its scales come by the tensor memory accelerator: x_map, x_scale_map.
 // Keys    Every run gives the same bits: sums grow in the order of K, then over the parts.
 // Sync    full[stage]: copies of weights, x and scales of x.
-//         empty[stage]: one arrival per math warp of every block that shares x. While a tile is
+//         empty[stage]: one arrival per math warp of every block that shares tiles. While a tile is
 //         stored, its last stage is the math warps' own; the others fill for the next tile.
 // Overlap As device/gemm_sm90.cuh: the warp that copies x waits before it, math threads before their first
 //         stage, and the warp that copies packed weights (scales that all rows of a tile share are among them)
@@ -23,6 +23,7 @@
 #include "kernels/device/shared_product_sm90.cuh"
 #include "kernels/device/slab_copy_sm90.cuh"
 #include "kernels/device/slab_product_sm90.cuh"
+#include "kernels/device/store_terms_sm90.cuh"
 #include "kernels/device/tile_place_sm90.cuh"
 #include "kernels/device/tile_store_sm90.cuh"
 #include "kernels/device/token_product_sm90.cuh"
@@ -34,10 +35,11 @@ namespace gemmd::device {
 template <class Config>
 struct TileWalkSm90 {
   using Tile = Sm90Tile<Config>;
+  static constexpr int kTokens = Config::kWeightSharers * Config::kTokens;  // of a cluster
 
   ClusterPlaceSm90<Config> place;
   uint32_t clusters;  // that tiles of w make
-  uint32_t rows;      // of tiles of x
+  uint32_t rows;      // and tiles of x
   uint32_t step;
   uint32_t index;
 
@@ -45,7 +47,7 @@ struct TileWalkSm90 {
     const auto place = ClusterPlaceSm90<Config>::Mine();
     const auto tiles = static_cast<uint32_t>((args.weights.n + Tile::kRows - 1) / Tile::kRows);
     return {place, (tiles + Config::kSharers - 1) / Config::kSharers,
-            static_cast<uint32_t>((args.m + Config::kTokens - 1) / Config::kTokens),
+            static_cast<uint32_t>((args.m + kTokens - 1) / kTokens),
             gridDim.x / place.blocks(), blockIdx.x / place.blocks()};
   }
 
@@ -53,10 +55,11 @@ struct TileWalkSm90 {
   __device__ void Advance() { index += step; }
   __device__ TilePlaceSm90 tiles() const { return TilePlaceSm90::Of(index, clusters, rows); }
   __device__ int32_t tile() const {  // of w
-    return static_cast<int32_t>(tiles().cluster * Config::kSharers + place.sharer);
+    return static_cast<int32_t>(tiles().cluster * Config::kSharers + place.sharer % Config::kSharers);
   }
   __device__ int64_t first_token() const {
-    return static_cast<int64_t>(tiles().token_tile) * Config::kTokens;
+    const uint32_t of_cluster = Config::kWeightSharers == 1 ? 0 : place.sharer;
+    return static_cast<int64_t>(tiles().token_tile) * kTokens + of_cluster * Config::kTokens;
   }
 };
 
@@ -110,12 +113,12 @@ template <class Config>
 __device__ __forceinline__ void ProduceWeightSlabsSm90(const GemmArgs& args,
                                                        StageRingSm90<Config> ring,
                                                        TileWalkSm90<Config> walk) {
-  const SharersSm90<Config> sharers = {walk.place.first_rank(), walk.place.sharer};
+  const SharersSm90<Config> sharers = SharersSm90<Config>::Of(walk.place);
   const int32_t slabs = SlabsSm90<Config>(args);
   const StageRangeSm90 range = walk.place.range();
   int last_scale_tile = Config::kStages - 1;
   for (; walk.HasTile(); walk.Advance()) {
-    const auto weights = SlabCopySm90<Config>::Of(args, walk.tile(), walk.rows == 1);
+    const auto weights = SlabCopySm90<Config>::Of(args, walk.tile(), walk.rows == 1, walk.place);
     MappedXScalesSm90<Config> x_scales(args, walk.first_token(), sharers, last_scale_tile);
     GEMMD_NO_UNROLL
     for (int32_t slab = range.first; slab < slabs; slab += range.step, ring.Advance()) {
@@ -134,7 +137,7 @@ __device__ __forceinline__ void ProduceWeightSlabsSm90(const GemmArgs& args,
 template <class Config>
 __device__ __forceinline__ void ProduceXSlabsSm90(const GemmArgs& args, StageRingSm90<Config> ring,
                                                   TileWalkSm90<Config> walk) {
-  const SharersSm90<Config> sharers = {walk.place.first_rank(), walk.place.sharer};
+  const SharersSm90<Config> sharers = SharersSm90<Config>::Of(walk.place);
   const int32_t slabs = SlabsSm90<Config>(args);
   const StageRangeSm90 range = walk.place.range();
   int last_scale_tile = Config::kStages - 1;
@@ -203,6 +206,7 @@ __device__ __forceinline__ void MultiplySlabsSm90(const GemmArgs& args, char* sh
   const typename Product::Place mine = {warp / 4, thread % 128, place.first_rank()};
   Product product;
   for (; walk.HasTile(); walk.Advance()) {
+    PrefetchStoreTermsSm90<Config>(args, walk.first_token(), walk.tile() * Sm90Tile<Config>::kRows, thread);
     product.Multiply(ring, count, mine);
     ptx::NamedBarrier<2, Sm90Tile<Config>::kMathThreads>();  // all have read the last stage
     if constexpr (Config::kSplitsK) {
@@ -226,7 +230,7 @@ __global__ void __launch_bounds__(Sm90Tile<Config>::kThreads, 1)
   StageRingSm90<Config> ring(shared);
   if (thread == 0) ring.Init(/*producers=*/0);
   __syncthreads();
-  if constexpr (Config::kSharers > 1) {  // others write into this block's stages
+  if constexpr (Tile::kPartners > 1) {  // others write into this block's stages
     ptx::ClusterArriveRelaxed();
     ptx::ClusterWait();
   }

@@ -2,6 +2,7 @@
 // Shapes  contract/packed_weights.h: a stage holds kRowGroups units of one slab (OneSlab), cut out
 //         of the units of a chunk: scales and zero points of the slab's columns, and codes. Scales
 //         that all rows of a tile share go to a place of their own, once.
+//         Blocks that share the tile of w (kWeightSharers) each copy every so-manieth unit to all of them.
 // Sync    One thread; gives `full` one arrival and the bytes, those of other copies included.
 #ifndef GEMMD_KERNELS_DEVICE_SLAB_COPY_SM90_CUH_
 #define GEMMD_KERNELS_DEVICE_SLAB_COPY_SM90_CUH_
@@ -10,6 +11,7 @@
 #include "kernels/device/ptx/async_copy.cuh"
 #include "kernels/device/ptx/mbarrier.cuh"
 #include "kernels/device/sm90_tile.cuh"
+#include "kernels/device/tile_place_sm90.cuh"
 
 namespace gemmd::device {
 
@@ -34,9 +36,12 @@ class SlabCopySm90 {
   int32_t last_skip;    // bytes that the shorter units before the block's save in the last chunk
   int32_t units;        // none in a tile that only fills up its cluster; then `first` is the last one
   uint64_t policy;
+  int sharer;      // of the blocks that share the tile of w: this one copies units sharer, sharer + kWeightSharers, ...
+  uint32_t ranks;  // all of them
 
   // `read_once`: no other block reads these weights, so they need no place in L2.
-  __device__ static SlabCopySm90 Of(const GemmArgs& args, int32_t tile, bool read_once) {
+  __device__ static SlabCopySm90 Of(const GemmArgs& args, int32_t tile, bool read_once,
+                                    const ClusterPlaceSm90<Config>& place) {
     const WeightArgs& weights = args.weights;
     const auto all = static_cast<int32_t>(PackedLayout::Units(weights.n));
     const int32_t first_unit = tile * Config::kRowGroups;
@@ -49,7 +54,9 @@ class SlabCopySm90 {
             is_whole ? chunks : chunks - 1,
             unit * (kUnitBytes - kLastUnitBytes),
             Max<int32_t>(0, Min<int32_t>(all - first_unit, Config::kRowGroups)),
-            read_once ? ptx::EvictFirstPolicy() : ptx::EvictNormalPolicy()};
+            read_once ? ptx::EvictFirstPolicy() : ptx::EvictNormalPolicy(),
+            Config::kWeightSharers == 1 ? 0 : static_cast<int>(place.sharer),
+            ((1u << Config::kWeightSharers) - 1) << place.first_rank()};
   }
 
   // `other_bytes` will come to `full` from other copies. Few instructions: one thread's latency is the pace
@@ -69,22 +76,28 @@ class SlabCopySm90 {
     GEMMD_UNROLL
     for (int u = 0; u < Config::kRowGroups; ++u, from += unit_bytes, stage += Tile::kUnitBytes) {
       if (u >= units) return;
+      if (Config::kWeightSharers > 1 && u % Config::kWeightSharers != sharer) continue;
       if constexpr (kScaleBytes > 0) {
-        ptx::BulkCopy(stage + Unit().scale_offset(), from + set_of * kScaleBytes, kScaleBytes, full,
-                      policy);
+        Copy(stage + Unit().scale_offset(), from + set_of * kScaleBytes, kScaleBytes, full);
       }
       if constexpr (kZeroPointBytes > 0) {
-        ptx::BulkCopy(stage + Unit().zero_point_offset(),
-                      from + Chunk().zero_point_offset() + set_of * kZeroPointBytes,
-                      kZeroPointBytes, full, policy);
+        Copy(stage + Unit().zero_point_offset(), from + Chunk().zero_point_offset() + set_of * kZeroPointBytes,
+             kZeroPointBytes, full);
       }
-      ptx::BulkCopy(stage + Unit().code_offset(),
-                    from + Chunk().code_offset() + of_chunk * Chunk().slab_bytes(),
-                    Chunk().slab_bytes(), full, policy);
+      Copy(stage + Unit().code_offset(), from + Chunk().code_offset() + of_chunk * Chunk().slab_bytes(),
+           Chunk().slab_bytes(), full);
     }
   }
 
  private:
+  __device__ void Copy(uint32_t to, const char* from, uint32_t bytes, uint32_t full) const {
+    if constexpr (Config::kWeightSharers == 1) {
+      ptx::BulkCopy(to, from, bytes, full, policy);
+    } else {
+      ptx::BulkCopyMulticast(to, from, bytes, full, ranks, policy);
+    }
+  }
+
   // In the packed weights.
   static constexpr int kUnitBytes = Chunk().whole_unit_bytes();
   static constexpr int kLastUnitBytes = Chunk().UnitBytes(1);

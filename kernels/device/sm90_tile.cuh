@@ -37,6 +37,9 @@ struct Sm90Tile {
   static constexpr int kXBytes = Operand().bits() / 8;  // of an element
   static constexpr int kChunkColumns = Unit().chunk_columns();
   static constexpr bool kIsDirect = Layout().is_direct();
+  // Blocks of a cluster that copy x, or weights, for each other.
+  static constexpr int kPartners = Config::kSharers * Config::kWeightSharers;
+  static_assert(Config::kSharers == 1 || Config::kWeightSharers == 1, "one of the two");
   static constexpr int kMathGroups = Block().math_groups();
   static constexpr int kMathThreads = Block().math_threads();
   static constexpr int kProducerThreads = Sm90Block::kProducerThreads;

@@ -1,8 +1,8 @@
 // What    The ring of pipeline stages in shared memory, as one thread walks it.
 // Shapes  device/sm90_tile.cuh.
 // Sync    Producers: WaitEmpty, copy, arrive at full(). Consumers: WaitFull, read, ArriveEmpty
-//         (every math warp, once). Blocks that share x's tiles write into each other's stages, so a
-//         stage is empty when the math warps of all of them have arrived.
+//         (every math warp, once). Blocks that share tiles of x or w write into each other's
+//         stages, so a stage is empty when the math warps of all of them have arrived.
 #ifndef GEMMD_KERNELS_DEVICE_STAGE_RING_SM90_CUH_
 #define GEMMD_KERNELS_DEVICE_STAGE_RING_SM90_CUH_
 
@@ -26,7 +26,7 @@ class StageRingSm90 {
   __device__ void Init(int producers) const {
     for (int i = 0; i < Config::kStages; ++i) {
       ptx::MbarrierInit(Barrier(i), producers + 1);
-      ptx::MbarrierInit(Barrier(Config::kStages + i), Tile::kMathThreads / 32 * Config::kSharers);
+      ptx::MbarrierInit(Barrier(Config::kStages + i), Tile::kMathThreads / 32 * Tile::kPartners);
     }
     ptx::MbarrierInitFence();
   }
@@ -70,11 +70,11 @@ class StageRingSm90 {
     ptx::MbarrierWait(full(), parity_);
     if (x_by_ordinary_copies) ptx::AsyncProxyFence();  // wgmma reads them
   }
-  // `first_rank`: of the blocks that share x's tiles.
+  // `first_rank`: of the blocks that share tiles.
   __device__ void ArriveEmpty(uint32_t lane_of_warp, uint32_t first_rank) const {
     __syncwarp();
-    if (lane_of_warp >= Config::kSharers) return;
-    if constexpr (Config::kSharers == 1) {
+    if (lane_of_warp >= Tile::kPartners) return;
+    if constexpr (Tile::kPartners == 1) {
       ptx::MbarrierArrive(empty());
     } else {
       ptx::MbarrierArriveRemote(ptx::MapToRank(empty(), first_rank + lane_of_warp));

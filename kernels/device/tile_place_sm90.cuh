@@ -6,6 +6,7 @@
 
 #include "kernels/device/portable.cuh"
 #include "kernels/device/ptx/cluster.cuh"
+#include "kernels/device/sm90_tile.cuh"
 
 namespace gemmd::device {
 
@@ -38,17 +39,18 @@ struct TilePlaceSm90 {
 // Which block of its cluster a block is.
 template <class Config>
 struct ClusterPlaceSm90 {
-  uint32_t sharer;
+  static constexpr uint32_t kPartners = Sm90Tile<Config>::kPartners;
+
+  uint32_t sharer;  // of the blocks that share tiles of x or w
   uint32_t part;
   uint32_t parts;
 
   __device__ static ClusterPlaceSm90 Mine() {
     const uint32_t rank = ptx::ClusterRank();
-    return {rank % Config::kSharers, rank / Config::kSharers,
-            ptx::ClusterSize() / Config::kSharers};
+    return {rank % kPartners, rank / kPartners, ptx::ClusterSize() / kPartners};
   }
-  __device__ uint32_t blocks() const { return parts * Config::kSharers; }
-  __device__ uint32_t first_rank() const { return part * Config::kSharers; }
+  __device__ uint32_t blocks() const { return parts * kPartners; }
+  __device__ uint32_t first_rank() const { return part * kPartners; }
   __device__ StageRangeSm90 range() const {
     return {static_cast<int32_t>(part), static_cast<int32_t>(parts)};
   }

@@ -57,10 +57,11 @@ absl::StatusOr<cuda::LaunchGrid> GemmGrid(const GemmKernel& kernel, int64_t row_
     grid.grid.y = static_cast<unsigned>(std::min(n_tiles, kLargestGridY));
   } else {
     const int64_t clusters = (n_tiles + kernel.tiles_per_cluster - 1) / kernel.tiles_per_cluster;
+    const int64_t row_clusters = (row_tiles + kernel.row_tiles_per_cluster - 1) / kernel.row_tiles_per_cluster;
     const bool all_along_x = kernel.grid_rule == GridRule::kAllTiles;
     const int64_t most =
         kernel.resident_clusters > 0 ? kernel.resident_clusters : kLargestGridX / kernel.cluster;
-    const int64_t along_x = all_along_x ? std::min(clusters * row_tiles, most) : clusters;
+    const int64_t along_x = all_along_x ? std::min(clusters * row_clusters, most) : clusters;
     grid.grid.x = static_cast<unsigned>(along_x * kernel.cluster);
     grid.grid.y = static_cast<unsigned>(all_along_x ? 1 : row_tiles);
     grid.cluster.x = static_cast<unsigned>(kernel.cluster);

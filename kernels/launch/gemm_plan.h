@@ -33,7 +33,8 @@ struct GemmKernel {
   int threads = 0;
   GridRule grid_rule = GridRule::kRowTilesFirst;
   int cluster = 1;            // blocks
-  int tiles_per_cluster = 1;  // neighbouring tiles of N
+  int tiles_per_cluster = 1;      // neighbouring tiles of N
+  int row_tiles_per_cluster = 1;  // of M
   int resident_clusters = 0;  // 0 = one for every tile
   int x_box_rows = 0;         // rows of GemmArgs::x_map's box; 0 = the kernel takes no map
   bool needs_x_map = false;   // x must be as HasXMap says

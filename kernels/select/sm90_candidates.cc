@@ -5,7 +5,7 @@ namespace gemmd {
 Sm90Tiling TilingOf(const Sm90Choice& choice) {
   const Sm90Config& config = choice.config;
   return {config.tokens, config.row_groups, config.column_groups, config.stage_slabs,
-          config.stages, config.sharers,    choice.cluster,       choice.resident};
+          config.stages, config.sharers, config.weight_sharers, choice.cluster,       choice.resident};
 }
 
 std::optional<Sm90Choice> FindSm90Candidate(const QuantSpec& spec, const LayerShape& shape,

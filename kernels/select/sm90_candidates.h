@@ -20,6 +20,7 @@ struct Sm90Tiling {
   int stage_slabs = 0;
   int stages = 0;
   int sharers = 0;
+  int weight_sharers = 0;
   int cluster = 0;
   int resident = 0;
   friend bool operator==(const Sm90Tiling&, const Sm90Tiling&) = default;
@@ -27,7 +28,7 @@ struct Sm90Tiling {
 
 template <typename Tiling, typename Visitor>
 void VisitTiling(Tiling& tiling, Visitor&& visit) {
-  auto& [tokens, row_groups, column_groups, stage_slabs, stages, sharers, cluster, resident] =
+  auto& [tokens, row_groups, column_groups, stage_slabs, stages, sharers, weight_sharers, cluster, resident] =
       tiling;
   visit("tokens", tokens);
   visit("row_groups", row_groups);
@@ -35,6 +36,7 @@ void VisitTiling(Tiling& tiling, Visitor&& visit) {
   visit("stage_slabs", stage_slabs);
   visit("stages", stages);
   visit("sharers", sharers);
+  visit("weight_sharers", weight_sharers);
   visit("cluster", cluster);
   visit("resident", resident);
 }

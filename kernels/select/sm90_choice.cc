@@ -28,6 +28,7 @@ struct Candidate {
   int column_groups;
   int sharers;
   int weight_bytes;  // in flight
+  int weight_sharers = 1;
 };
 
 // Weights times their scales, rounded once to x's type: as exact as a dequantized weight of that type. Weights that
@@ -49,6 +50,7 @@ Sm90Config WithCandidate(Sm90Config config, const Candidate& candidate) {
   config.row_groups = candidate.row_groups;
   config.column_groups = candidate.column_groups;
   config.sharers = candidate.sharers;
+  config.weight_sharers = candidate.weight_sharers;
   // A multiplication per weight pays where it spares one per sum.
   if (config.tokens >= 64 && MayRoundWeights(config)) config.scale_on_weights = true;
   if (!config.is_slabwise() || !config.layout().is_direct()) config.shares_scales = false;
@@ -61,14 +63,20 @@ int RegistersNeeded(const Sm90Config& config) {
   const bool is_direct = layout.is_direct();
   const bool in_parts = config.is_slabwise() && !config.sums_in_unit();
   const int sums = config.tokens / 2;
-  const int partial_sums = config.sums_in_unit() ? 0 : in_parts ? 64 : config.tokens / 2;
+  // Two sets of partial sums of the tile, and half a slab decoded at a time.
+  const bool alternates = in_parts && !is_direct && config.tokens == 128;
+  const int partial_sums = config.sums_in_unit() ? 0
+                           : alternates          ? config.tokens
+                           : in_parts            ? 64
+                                                 : config.tokens / 2;
   const bool from_shared = is_direct && config.is_slabwise();
   const int operands = from_shared ? 0 : (in_parts ? 1 : 2) * PackedLayout::kRegisters;
-  const int codes = is_direct ? 0 : layout.slabs * layout.WordsOfThread(layout.code_bits);
+  const int codes = is_direct ? 0 : layout.slabs * layout.WordsOfThread(layout.code_bits) / (alternates ? 2 : 1);
   const bool is_fused = config.scale_on_weights &&
                         config.operand().can_fuse(layout.has_zero_points, layout.sets());
   const int scale_copies = is_fused ? 3 : config.scale_on_weights ? 1 : 2;
-  const int scales = config.group_scale.present() ? layout.sets() * 2 * scale_copies : 0;
+  const int sets = alternates ? (layout.sets() + 1) / 2 : layout.sets();
+  const int scales = config.group_scale.present() ? sets * 2 * scale_copies : 0;
   const int offsets = layout.has_zero_points ? layout.sets() * 2 : 0;
   // Integers less their zero points on the way to operands; sums of 32 columns on the way to floats.
   const bool has_conversions = layout.has_zero_points || layout.sets() >= 8;
@@ -116,7 +124,7 @@ int MostParts(const Sm90Config& config, const LayerShape& shape) {
   const int64_t stage_columns =
       int64_t{config.unit().slab_columns()} * config.stage_slabs * config.column_groups;
   return static_cast<int>(
-      std::min<int64_t>(kLargestCluster / config.sharers, Tiles(shape.k, stage_columns)));
+      std::min<int64_t>(kLargestCluster / config.partners(), Tiles(shape.k, stage_columns)));
 }
 
 // How a candidate's tiles for M rows of x fall on the multiprocessors, with K in `parts`.
@@ -129,8 +137,8 @@ struct Spread {
   static Spread Of(const Sm90Config& config, const LayerShape& shape, int64_t m, int parts) {
     const int64_t row_tiles = Tiles(m, config.tokens);
     const int64_t w_tiles = Tiles(PackedLayout::Units(shape.n), config.row_groups);
-    const int64_t clusters = Tiles(w_tiles, config.sharers) * row_tiles;
-    return {parts, w_tiles * row_tiles, Tiles(clusters, kActiveClusters[parts * config.sharers - 1]),
+    const int64_t clusters = Tiles(w_tiles, config.sharers) * Tiles(row_tiles, config.weight_sharers);
+    return {parts, w_tiles * row_tiles, Tiles(clusters, kActiveClusters[parts * config.partners() - 1]),
             Tiles(Tiles(shape.k, config.unit().slab_columns()), config.column_groups * parts)};
   }
 };
@@ -140,7 +148,7 @@ double TileBytes(const Sm90Config& config, const LayerShape& shape, const Spread
   const double weights = static_cast<double>(config.layout().Bytes(
       int64_t{config.row_groups} * PackedLayout::kUnitRows, shape.k));
   const double x = static_cast<double>(shape.k) * config.tokens * config.operand().bits() / 8;
-  return static_cast<double>(spread.tiles) * (weights + x / config.sharers);
+  return static_cast<double>(spread.tiles) * (weights / config.weight_sharers + x / config.sharers);
 }
 
 // Weights, x and y, each once.
@@ -168,7 +176,7 @@ double Cycles(const Sm90Config& config, const LayerShape& shape, int64_t m, cons
 }
 
 int ResidentClusters(const Sm90Config& config, int parts) {
-  return config.is_slabwise() && parts == 1 ? static_cast<int>(kActiveClusters[config.sharers - 1])
+  return config.is_slabwise() && parts == 1 ? static_cast<int>(kActiveClusters[config.partners() - 1])
                                             : 0;
 }
 
@@ -178,7 +186,7 @@ Sm90Choice WithParts(Sm90Config config, int64_t m, int parts) {
   Sm90Choice choice;
   choice.largest_m = m;
   choice.config = config;
-  choice.cluster = config.sharers * parts;
+  choice.cluster = config.partners() * parts;
   choice.resident = ResidentClusters(config, parts);
   return choice;
 }
@@ -226,6 +234,8 @@ std::vector<Candidate> ManyRows(int64_t m) {
     if (m > 64) candidates.push_back({128, 2, 2, 1, sharers, 32 * kKiB});
     candidates.push_back({64, 2, 2, 1, sharers, 48 * kKiB});
   }
+  if (m > 256) candidates.push_back({256, 1, 2, 1, 1, 0, /*weight_sharers=*/2});
+  if (m > 128) candidates.push_back({128, 1, 2, 1, 1, 0, /*weight_sharers=*/2});
   if (m > 64) candidates.push_back({128, 2, 1, 2, 1, 32 * kKiB});
   candidates.push_back({64, 2, 1, 2, 1, 48 * kKiB});
   return candidates;

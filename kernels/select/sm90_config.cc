@@ -167,6 +167,7 @@ std::string KernelName(const Sm90Config& config) {
       config.zero_point == ZeroPointKind::kInteger ? "z_" : "_", scale, "_", config.tokens, "x",
       block.rows(), "x", config.column_groups * block.layout.chunk_columns(),
       config.sharers > 1 ? absl::StrCat("_share", config.sharers) : "",
+      config.weight_sharers > 1 ? absl::StrCat("_wshare", config.weight_sharers) : "",
       config.splits_k ? "_split" : "", config.half_sums ? "_f16sums" : "");
 }
 

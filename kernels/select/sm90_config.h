@@ -37,6 +37,7 @@ struct Sm90Config {
   int stage_slabs = PackedLayout::kSlabsPerChunk;  // per column group; 1: gemm_sm90_slab.cuh
   int stages = 4;
   int sharers = 1;  // neighbouring blocks of a cluster that copy x for each other
+  int weight_sharers = 1;  // or weights, with neighbouring tiles of x; of gemm_sm90_slab.cuh
   // Blocks of a cluster each sum a part of K. Of gemm_sm90_slab.cuh, which stores y in one way or the other;
   // gemm_sm90.cuh does both.
   bool splits_k = false;
@@ -51,6 +52,7 @@ struct Sm90Config {
   bool can_have_half_sums() const;
   // device/gemm_sm90_slab.cuh; x needs a map (launch/x_map.h).
   bool is_slabwise() const { return stage_slabs == 1; }
+  int partners() const { return sharers * weight_sharers; }  // blocks that copy for each other
   Sm90Block block() const {
     return {unit(), tokens, row_groups, column_groups, stages, has_x_scales};
   }
@@ -60,7 +62,7 @@ template <typename Visitor>
 void VisitFields(const Sm90Config& config, Visitor&& visit) {
   const auto& [weight, group_scale, zero_point, x_type, scale_step, scale_on_weights,
                scale_is_relative, has_x_scales, shares_scales, tokens, row_groups, column_groups,
-               stage_slabs, stages, sharers, splits_k, half_sums] = config;
+               stage_slabs, stages, sharers, weight_sharers, splits_k, half_sums] = config;
   visit("kWeight", weight);
   visit("kGroupScale", group_scale);
   visit("kZeroPoint", zero_point);
@@ -76,6 +78,7 @@ void VisitFields(const Sm90Config& config, Visitor&& visit) {
   visit("kStageSlabs", stage_slabs);
   visit("kStages", stages);
   visit("kSharers", sharers);
+  visit("kWeightSharers", weight_sharers);
   visit("kSplitsK", splits_k);
   visit("kHalfSums", half_sums);
 }
@@ -84,7 +87,7 @@ std::string RenderProgram(const Sm90Config& config);
 std::string KernelNameExpression(const Sm90Config& config);
 std::vector<std::pair<std::string, std::string>> DescribeFields(const Sm90Config& config);
 // "gemm_sm90_bf16_int4_bf16s128_8x256x128": x, weight, scale and columns it is for, tokens x rows x columns;
-// then "_share2" with two sharers, "_split" when it splits K, "_f16sums" when it sums in float16.
+// then "_share2" or "_wshare2" with two sharers of x or of weights, "_split" when it splits K, "_f16sums" when it sums in float16.
 std::string KernelName(const Sm90Config& config);
 
 // Types of x that have kernels for the layer: the layer's own activation type when it has one of 8 bits,

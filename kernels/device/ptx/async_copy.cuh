@@ -39,6 +39,16 @@ __device__ __forceinline__ void BulkCopy(uint32_t to, const void* from, uint32_t
       : "memory");
 }
 
+// The same to the same place of every block of the cluster in `ranks`, and to its barrier.
+__device__ __forceinline__ void BulkCopyMulticast(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier,
+                                                  uint32_t ranks, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+      ".L2::cache_hint [%0], [%1], %2, [%3], %4, %5;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "h"(static_cast<uint16_t>(ranks)), "l"(policy)
+      : "memory");
+}
+
 __device__ __forceinline__ uint64_t EvictFirstPolicy() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));

@@ -56,6 +56,7 @@ GemmProgram Sm90Program(const Sm90Choice& choice, const std::string& architectur
   launch.tiles_per_cluster = choice.config.sharers;
   launch.row_tiles_per_cluster = choice.config.weight_sharers;
   launch.x_box_rows = choice.config.tokens / choice.config.sharers;
+  if (choice.config.is_slabwise() && !choice.config.splits_k) launch.y_box_rows = choice.config.tokens;
   launch.dynamic_shared_bytes = block.shared_bytes();
   launch.overlaps_previous = true;
   launch.half_sums = choice.config.half_sums;

@@ -75,7 +75,7 @@ struct Sm90Block {
   constexpr int barrier_offset() const {
     return stage_bytes() > sum_bytes() ? stage_bytes() : sum_bytes();
   }
-  constexpr int shared_bytes() const { return barrier_offset() + 2 * stages * 8; }
+  constexpr int shared_bytes() const { return barrier_offset() + (2 * stages + 1) * 8; }
 };
 
 }  // namespace gemmd

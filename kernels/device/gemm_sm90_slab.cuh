@@ -24,6 +24,7 @@
 #include "kernels/device/slab_copy_sm90.cuh"
 #include "kernels/device/slab_product_sm90.cuh"
 #include "kernels/device/store_terms_sm90.cuh"
+#include "kernels/device/store_warp_sm90.cuh"
 #include "kernels/device/tile_place_sm90.cuh"
 #include "kernels/device/tile_store_sm90.cuh"
 #include "kernels/device/token_product_sm90.cuh"
@@ -52,6 +53,7 @@ struct TileWalkSm90 {
   }
 
   __device__ bool HasTile() const { return index < static_cast<uint64_t>(clusters) * rows; }
+  __device__ bool HasNext() const { return uint64_t{index} + step < static_cast<uint64_t>(clusters) * rows; }
   __device__ void Advance() { index += step; }
   __device__ TilePlaceSm90 tiles() const { return TilePlaceSm90::Of(index, clusters, rows); }
   __device__ int32_t tile() const {  // of w
@@ -174,23 +176,50 @@ __device__ __forceinline__ void StoreParts(const GemmArgs& args, char* shared,
              walk.tile() * Sm90Tile<Config>::kRows, place.sharer, place.part, place.parts, thread);
 }
 
-// Through the last stage, which the copies get back then.
+// Through the last stage, which the copies get back then; or, when another tile follows, into the last two, for the
+// warp that stores (YStageSm90).
 template <class Config>
 __device__ __forceinline__ void StoreTile(const GemmArgs& args, const TileWalkSm90<Config>& walk,
                                           const typename TilePartsSm90<Config>::Type::Product& product,
-                                          int warp, int thread, StageRingSm90<Config>& ring) {
+                                          int warp, int thread, int32_t slabs, StageRingSm90<Config>& ring) {
+  using Stage = YStageSm90<Config>;
   using Store = typename TilePartsSm90<Config>::Type::Store;
   static_assert(Store::kStageBytes * Sm90Tile<Config>::kMathThreads / 32 <=
                     Sm90Tile<Config>::kActivationBytes,
                 "the warps' shares of a stage");
   int lane = thread % 32;
+  const bool behind = Stage::kIsUsed && Stage::Takes(args, slabs) && walk.HasNext();
   ptx::PinRegister(lane);  // what is computed of it stays out of the loop's registers
-  Store(args, walk.first_token(), walk.tile() * Sm90Tile<Config>::kRows, warp, lane,
-        ring.activation_bytes() + warp * Store::kStageBytes)
-      .Store(product.sum);
-  ptx::AsyncProxyFence();  // copies write there next
-  ring.ArriveEmpty(thread % 32, walk.place.first_rank());
+  Store store(args, walk.first_token(), walk.tile() * Sm90Tile<Config>::kRows, warp, lane,
+              ring.activation_bytes() + warp * Store::kStageBytes);
+  if constexpr (Stage::kIsUsed) {
+    store.Store(product.sum, behind, Stage(ring));
+  } else {
+    store.Store(product.sum);
+  }
+  ptx::AsyncProxyFence();  // copies read, or write, there next
+  if (behind) {
+    __syncwarp();
+    if (lane == 0) ptx::MbarrierArrive(ring.stored());
+  } else {
+    ring.ArriveEmpty(thread % 32, walk.place.first_rank());
+    if (Stage::kKeptStages > 1 && slabs > 1) ring.Before().ArriveEmpty(thread % 32, walk.place.first_rank());
+  }
   ring.Advance();
+}
+
+// y of the tiles that another one follows, by a third warp.
+template <class Config>
+__device__ __forceinline__ void StoreTilesSm90(const GemmArgs& args, StageRingSm90<Config> ring,
+                                               TileWalkSm90<Config> walk, int lane) {
+  const int32_t slabs = SlabsSm90<Config>(args);
+  if (!YStageSm90<Config>::Takes(args, slabs)) return;
+  StoreWarpSm90<Config> warp(args, lane, walk.place.first_rank());
+  ring.AdvanceBy(slabs - 1);  // the last one of a tile
+  for (; walk.HasNext(); walk.Advance(), ring.AdvanceBy(slabs)) {
+    warp.Store(ring, static_cast<int32_t>(walk.first_token()), walk.tile() * Sm90Tile<Config>::kRows);
+    warp.GiveBack(ring);
+  }
 }
 
 template <class Config>
@@ -213,7 +242,7 @@ __device__ __forceinline__ void MultiplySlabsSm90(const GemmArgs& args, char* sh
       StoreParts<Config>(args, shared, walk, product, thread);
       return;
     } else {
-      StoreTile<Config>(args, walk, product, warp, thread, ring);
+      StoreTile<Config>(args, walk, product, warp, thread, count, ring);
     }
   }
 }
@@ -244,6 +273,8 @@ __global__ void __launch_bounds__(Sm90Tile<Config>::kThreads, 1)
       ptx::PrefetchTensorMap(&args.x_map);
       if constexpr (Config::kHasXScales) ptx::PrefetchTensorMap(&args.x_scale_map);
       ProduceXSlabsSm90<Config>(args, ring, walk);
+    } else if (YStageSm90<Config>::kIsUsed && warp == 2) {
+      StoreTilesSm90<Config>(args, ring, walk, thread % 32);
     }
   } else {
     ptx::RaiseRegisters<Tile::kMathRegisters>();

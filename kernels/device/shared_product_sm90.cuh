@@ -11,6 +11,7 @@
 #include "kernels/device/matrix_step_sm90.cuh"
 #include "kernels/device/stage_ring_sm90.cuh"
 #include "kernels/device/weight_unit_sm90.cuh"
+#include "kernels/device/y_stage_sm90.cuh"
 
 namespace gemmd::device {
 
@@ -55,8 +56,9 @@ struct SharedProductSm90 : TileSumsSm90<Config> {
   static constexpr int kPromotedSums = kPromotedTokens / 2;
   using XFactors = typename Step::template XFactors<kPromotedSums>;
 
-  __device__ static void GiveBack(const Ring& ring, const Place& place) {
-    ring.ArriveEmpty(place.thread % 32, place.first_rank);
+  // With `left` slabs of the tile after it.
+  __device__ static void GiveBack(const Ring& ring, int32_t left, const Place& place) {
+    ring.ArriveEmpty(place.thread % 32, place.first_rank, left >= YStageSm90<Config>::kKeptStages);
   }
 
   // One slab's instructions are always in flight while the next one is waited for.
@@ -69,7 +71,7 @@ struct SharedProductSm90 : TileSumsSm90<Config> {
       ring.WaitFull(/*x_by_ordinary_copies=*/false);
       Start<0, Config::kTokens>(ring, place, 0, kSteps, /*from_zero=*/false, Sums::InUnit());
       ptx::WgmmaWait<1>();
-      GiveBack(before, place);
+      GiveBack(before, slabs - 1, place);
     }
     Sums::FinishInUnit();
   }
@@ -86,7 +88,7 @@ struct SharedProductSm90 : TileSumsSm90<Config> {
         if constexpr (Config::kTokens > kPartTokens) AddPart<kPartTokens>(ring, place, set, scales);
       }
       if (--slabs == 0) return;
-      GiveBack(ring, place);
+      GiveBack(ring, slabs, place);
       ring.Advance();
     }
   }

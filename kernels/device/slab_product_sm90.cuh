@@ -4,14 +4,15 @@
 //           else parts of the tokens are summed from zero over the columns of one scale (at most a
 //           slab), then sum += scale * partial sum in float32.
 // Shapes  sum: fragment D of ptx::WgmmaM64K16.
-// Sync    The whole warpgroup. Stages are given back once nothing reads them; the last one of a
-//         tile is not. Returns with nothing in flight.
+// Sync    The whole warpgroup. Stages are given back once nothing reads them, but for the last
+//         YStageSm90::kKeptStages of a tile. Returns with nothing in flight.
 #ifndef GEMMD_KERNELS_DEVICE_SLAB_PRODUCT_SM90_CUH_
 #define GEMMD_KERNELS_DEVICE_SLAB_PRODUCT_SM90_CUH_
 
 #include "kernels/device/matrix_step_sm90.cuh"
 #include "kernels/device/stage_ring_sm90.cuh"
 #include "kernels/device/weight_unit_sm90.cuh"
+#include "kernels/device/y_stage_sm90.cuh"
 
 namespace gemmd::device {
 
@@ -83,8 +84,9 @@ struct SlabProductSm90 : TileSumsSm90<Config> {
   __device__ static void LoadCodes(Unit& unit, const Ring& ring, const Place& place) {
     unit.LoadCodes(UnitOf(ring, place), place.thread, /*has_second_slab=*/false);
   }
-  __device__ static void GiveBack(const Ring& ring, const Place& place) {
-    ring.ArriveEmpty(place.thread % 32, place.first_rank);
+  // With `left` slabs of the tile after it.
+  __device__ static void GiveBack(const Ring& ring, int32_t left, const Place& place) {
+    ring.ArriveEmpty(place.thread % 32, place.first_rank, left >= YStageSm90<Config>::kKeptStages);
   }
 
   // One slab's instructions are always in flight while the next one's operands are decoded. ptxas keeps
@@ -93,7 +95,7 @@ struct SlabProductSm90 : TileSumsSm90<Config> {
   __device__ void MultiplyInUnit(Unit& unit, Ring& ring, int32_t slabs, const Place& place) {
     Ring before = ring;  // the stage before `ring`'s, whose instructions may still run
     bool has_before = false;
-    const auto advance = [&](auto next_set, bool has_next) {
+    const auto advance = [&](auto next_set, bool has_next, int32_t left) {
       Ring next = ring;
       if (has_next) next.Advance();
       LoadScales(unit, next, place);
@@ -105,7 +107,7 @@ struct SlabProductSm90 : TileSumsSm90<Config> {
       } else {
         unit.PinCodes();
       }
-      if (has_before) GiveBack(before, place);
+      if (has_before) GiveBack(before, left, place);
       has_before = true;
       unit.Decode(0, a[decltype(next_set)::value]);
       before = ring;
@@ -113,13 +115,13 @@ struct SlabProductSm90 : TileSumsSm90<Config> {
     };
     for (; slabs > 1; slabs -= 2) {
       StartAll<0>(ring);
-      advance(Index<1>(), true);
+      advance(Index<1>(), true, slabs);
       StartAll<1>(ring);
-      advance(Index<0>(), slabs > 2);
+      advance(Index<0>(), slabs > 2, slabs - 1);
     }
     if (slabs == 1) StartAll<0>(ring);
     Sums::FinishInUnit();
-    if (slabs == 1 && has_before) GiveBack(before, place);
+    if (slabs == 1 && has_before) GiveBack(before, 1, place);
   }
   template <int kValue>
   struct Index {
@@ -157,7 +159,7 @@ struct SlabProductSm90 : TileSumsSm90<Config> {
       Start<0, 0, kHalf>(ring);
       ptx::WgmmaWait<1>();
       Take(next_a, kHalf, zero);
-      if (has_before) GiveBack(before, place);
+      if (has_before) GiveBack(before, slabs, place);
       Start<0, kHalf, kHalf>(ring);
       Ring next = ring;
       if (slabs > 1) next.Advance();
@@ -192,18 +194,19 @@ struct SlabProductSm90 : TileSumsSm90<Config> {
     StartHalf<0>(ring, partial[0]);
     StartHalf<kHalf>(ring, partial[0]);
     for (; slabs > 2; slabs -= 2) {
-      StartNextAndPromote(unit, ring, place, partial[1], partial[0]);
-      StartNextAndPromote(unit, ring, place, partial[0], partial[1]);
+      StartNextAndPromote(unit, ring, slabs - 1, place, partial[1], partial[0]);
+      StartNextAndPromote(unit, ring, slabs - 2, place, partial[0], partial[1]);
     }
     if (slabs == 2) {
-      StartNextAndPromote(unit, ring, place, partial[1], partial[0]);
+      StartNextAndPromote(unit, ring, 1, place, partial[1], partial[0]);
       PromoteLast(unit, ring, place, partial[1]);
     } else {
       PromoteLast(unit, ring, place, partial[0]);
     }
   }
 
-  __device__ void StartNextAndPromote(Unit& unit, Ring& ring, const Place& place,
+  // `left`: slabs after `now`'s.
+  __device__ void StartNextAndPromote(Unit& unit, Ring& ring, int32_t left, const Place& place,
                                       typename Step::Partial (&next)[kPartSums],
                                       typename Step::Partial (&now)[kPartSums]) {
     const float scales[2] = {unit.SumScale(0, 0), unit.SumScale(0, 1)};
@@ -220,7 +223,7 @@ struct SlabProductSm90 : TileSumsSm90<Config> {
     unit.DecodeSteps(0, kHalf, kHalf, a[0]);
     StartHalf<kHalf>(ring, next);
     PromoteAll(before, scales, place, now);
-    GiveBack(before, place);
+    GiveBack(before, left, place);
   }
 
   __device__ void PromoteLast(const Unit& unit, const Ring& ring, const Place& place,
@@ -292,7 +295,7 @@ struct SlabProductSm90 : TileSumsSm90<Config> {
       unit.Decode(0, a[0]);
       StartPart<0>(next, partial[0]);
       PromotePart<kLast>(scales, x_factors, partial[kLast % 2]);
-      GiveBack(ring, place);
+      GiveBack(ring, slabs, place);
       ring = next;
     }
   }

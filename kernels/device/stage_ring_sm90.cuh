@@ -28,6 +28,7 @@ class StageRingSm90 {
       ptx::MbarrierInit(Barrier(i), producers + 1);
       ptx::MbarrierInit(Barrier(Config::kStages + i), Tile::kMathThreads / 32 * Tile::kPartners);
     }
+    ptx::MbarrierInit(stored(), Tile::kMathThreads / 32);
     ptx::MbarrierInitFence();
   }
 
@@ -70,15 +71,40 @@ class StageRingSm90 {
     ptx::MbarrierWait(full(), parity_);
     if (x_by_ordinary_copies) ptx::AsyncProxyFence();  // wgmma reads them
   }
-  // `first_rank`: of the blocks that share tiles.
-  __device__ void ArriveEmpty(uint32_t lane_of_warp, uint32_t first_rank) const {
+  // `first_rank`: of the blocks that share tiles. Without `arrives` nothing happens: a branch around this would
+  // take the ring's place out of uniform registers.
+  __device__ void ArriveEmpty(uint32_t lane_of_warp, uint32_t first_rank, bool arrives = true) const {
     __syncwarp();
-    if (lane_of_warp >= Tile::kPartners) return;
+    if (lane_of_warp >= Tile::kPartners || !arrives) return;
     if constexpr (Tile::kPartners == 1) {
       ptx::MbarrierArrive(empty());
     } else {
       ptx::MbarrierArriveRemote(ptx::MapToRank(empty(), first_rank + lane_of_warp));
     }
+  }
+  // For all math warps, by another one.
+  __device__ void ArriveEmptyForAll(uint32_t lane, uint32_t first_rank) const {
+    constexpr int kArrivals = Tile::kMathThreads / 32;
+    __syncwarp();
+    if (lane >= Tile::kPartners) return;
+    if constexpr (Tile::kPartners == 1) {
+      ptx::MbarrierArriveTimes(empty(), kArrivals);
+    } else {
+      ptx::MbarrierArriveRemoteTimes(ptx::MapToRank(empty(), first_rank + lane), kArrivals);
+    }
+  }
+  // Of a tile whose y is in shared memory (y_stage_sm90.cuh): one arrival per math warp.
+  __device__ uint32_t stored() const { return Barrier(2 * Config::kStages); }
+
+  // The stage before, to give it back.
+  __device__ StageRingSm90 Before() const {
+    StageRingSm90 ring = *this;
+    ring.stage_ = stage_ == 0 ? Config::kStages - 1 : stage_ - 1;
+    return ring;
+  }
+  // As after `count` times Advance.
+  __device__ void AdvanceBy(int32_t count) {
+    stage_ = (stage_ + count) % Config::kStages;  // parity: of no use to who waits for no stage
   }
   __device__ void Advance() {
     if (++stage_ == Config::kStages) {

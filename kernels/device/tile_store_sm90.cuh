@@ -13,7 +13,8 @@
 #include "kernels/device/narrow_store.cuh"
 #include "kernels/device/ptx/mbarrier.cuh"
 #include "kernels/device/ptx/store_matrix.cuh"
-#include "kernels/device/sm90_tile.cuh"
+#include "kernels/device/ptx/warpgroup.cuh"
+#include "kernels/device/y_stage_sm90.cuh"
 
 namespace gemmd::device {
 
@@ -36,6 +37,7 @@ class TileStoreSm90 {
       : args_(args),
         first_token_(first_token),
         first_row_(first_row + warp * kRows),
+        warp_(warp),
         lane_(lane),
         tokens_(static_cast<int>(Min<int64_t>(args.m - first_token, Config::kTokens))),
         floats_(reinterpret_cast<float*>(stage)),
@@ -45,8 +47,12 @@ class TileStoreSm90 {
     LoadTokenFactors();
   }
 
-  __device__ void Store(const Sum (&sum)[kSums]) const {
-    if (first_row_ >= args_.weights.n) return;
+  // Into `stage` if `behind`; all math warps take part then.
+  __device__ void Store(const Sum (&sum)[kSums], bool behind, const YStageSm90<Config>& stage) const {
+    if (first_row_ >= args_.weights.n) {
+      if (behind) WaitForAll();
+      return;
+    }
     float y[kSums];  // one piece of code makes them, whatever y's type is
     GEMMD_UNROLL
     for (int j = 0; j < Config::kTokens / 8; ++j) {
@@ -57,8 +63,15 @@ class TileStoreSm90 {
     __syncwarp();  // y takes the factors' place
     if (args_.y_type == ElementType::kFloat32) {
       StoreFloats(y);
+      return;
+    }
+    uint32_t pairs[kSums / 2];
+    NarrowPairs(args_.y_type, y, pairs);
+    if (behind) {
+      WaitForAll();  // for their factors' places
+      PutBehind(pairs, stage);
     } else {
-      StoreNarrow(y);
+      StoreNarrow(pairs);
     }
   }
 
@@ -95,9 +108,20 @@ class TileStoreSm90 {
     return value * (c % 2 == 0 ? token.x : token.y) + bias_[c / 2];
   }
 
-  __device__ void StoreNarrow(const float (&y)[kSums]) const {
-    uint32_t pairs[kSums / 2];
-    NarrowPairs(args_.y_type, y, pairs);
+  __device__ static void WaitForAll() { ptx::NamedBarrier<2, Sm90Tile<Config>::kMathThreads>(); }
+
+  __device__ void PutBehind(const uint32_t (&pairs)[kSums / 2], const YStageSm90<Config>& stage) const {
+    using Stage = YStageSm90<Config>;
+    const uint32_t to = stage.Unit(warp_ / 4) +
+                        Stage::Offset(lane_ / 16 * 8 + lane_ % 8, warp_ % 4 * 2 + lane_ / 8 % 2);
+    GEMMD_UNROLL
+    for (int j = 0; j < Config::kTokens / 8; j += 2) {
+      ptx::StoreMatricesTransposed(to + 8 * j * Stage::kPitch,
+                                   {pairs[2 * j], pairs[2 * j + 1], pairs[2 * j + 2], pairs[2 * j + 3]});
+    }
+  }
+
+  __device__ void StoreNarrow(const uint32_t (&pairs)[kSums / 2]) const {
     const uint32_t to = stage_ + Place(lane_ / 16 * 8 + lane_ % 8, lane_ / 8 % 2);
     GEMMD_UNROLL
     for (int first = 0; first < Config::kTokens; first += kNarrowTokens) {
@@ -183,6 +207,7 @@ class TileStoreSm90 {
   const GemmArgs& args_;
   int64_t first_token_;
   int32_t first_row_;
+  int warp_;
   int lane_;
   int tokens_;
   float* floats_;

@@ -29,6 +29,7 @@ absl::Status Launch(const cuda::DriverTable& driver, const GemmKernel& kernel, c
   GEMMD_ASSIGN_OR_RETURN(const cuda::LaunchGrid grid, GemmGrid(kernel, row_tiles, args.weights.n));
   GemmArgs copy = args;
   SetXMap(driver, kernel, copy);
+  SetYMap(driver, kernel, copy);
   if (kernel.needs_x_map && copy.has_x_map == 0) {
     return Error(absl::StatusCode::kInternal, "INTERNAL",
                  absl::StrCat(kernel.name, " takes no x whose rows are not aligned"));

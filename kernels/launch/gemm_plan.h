@@ -38,6 +38,7 @@ struct GemmKernel {
   int resident_clusters = 0;  // 0 = one for every tile
   int x_box_rows = 0;         // rows of GemmArgs::x_map's box; 0 = the kernel takes no map
   bool needs_x_map = false;   // x must be as HasXMap says
+  int y_box_rows = 0;         // rows of GemmArgs::y_map's box; 0 = the kernel takes none
   int dynamic_shared_bytes = 0;
   bool overlaps_previous = false;  // as cuda::LaunchGrid: the kernel waits for the one in front by itself
   bool half_sums = false;          // it sums in float16

@@ -33,7 +33,7 @@ struct MapRecipe {
 
 class MapCache {
  public:
-  static constexpr size_t kEntries = 64;  // activations of a model: few addresses, a few M and boxes each
+  static constexpr size_t kEntries = 128;  // activations of a model: few addresses, a few M and boxes each
 
   // The calling thread's.
   static MapCache& OfThread();

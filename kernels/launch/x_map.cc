@@ -68,6 +68,23 @@ MapRecipe XScaleRecipe(const GemmKernel& kernel, const GemmArgs& args) {
           .swizzle = CU_TENSOR_MAP_SWIZZLE_NONE};
 }
 
+int64_t YRowBytes(const GemmArgs& args) {
+  constexpr int64_t kBytes = 2;
+  if (args.m > 1) return args.y_row_stride * kBytes;
+  return (args.weights.n * kBytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+MapRecipe YRecipe(const GemmKernel& kernel, const GemmArgs& args) {
+  return {.matrix = args.y,
+          .rows = args.m,
+          .columns = args.weights.n,
+          .row_bytes = YRowBytes(args),
+          .box_columns = kBoxBytes / 2,
+          .box_rows = kernel.y_box_rows,
+          .type = CU_TENSOR_MAP_DATA_TYPE_UINT16,
+          .swizzle = CU_TENSOR_MAP_SWIZZLE_128B};
+}
+
 bool Set(const cuda::DriverTable& driver, const MapRecipe& recipe, TensorMap& to) {
   const TensorMap* const map = MapCache::OfThread().Get(driver, recipe);
   if (map != nullptr) to = *map;
@@ -92,6 +109,13 @@ void SetXMap(const cuda::DriverTable& driver, const GemmKernel& kernel, GemmArgs
     return;
   }
   args.has_x_map = Set(driver, XRecipe(kernel, args), args.x_map) ? 1 : 0;
+}
+
+void SetYMap(const cuda::DriverTable& driver, const GemmKernel& kernel, GemmArgs& args) {
+  args.has_y_map = 0;
+  const bool is_narrow = ElementBytes(args.y_type) == 2;
+  if (kernel.y_box_rows == 0 || !is_narrow || args.m < 1 || !IsAddressable(args.y, YRowBytes(args))) return;
+  args.has_y_map = Set(driver, YRecipe(kernel, args), args.y_map) ? 1 : 0;
 }
 
 }  // namespace gemmd

@@ -19,6 +19,10 @@ bool HasXMap(const GemmArgs& args);
 
 void SetXMap(const cuda::DriverTable& driver, const GemmKernel& kernel, GemmArgs& args);
 
+// y_map for kernels that store tiles by the accelerator: of 16-bit y whose rows start at multiples of 16 bytes.
+// Else has_y_map is 0 and the kernel's threads store.
+void SetYMap(const cuda::DriverTable& driver, const GemmKernel& kernel, GemmArgs& args);
+
 }  // namespace gemmd
 
 #endif  // GEMMD_KERNELS_LAUNCH_X_MAP_H_

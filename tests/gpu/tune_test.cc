@@ -141,6 +141,7 @@ TEST_F(TuneTest, WhatIsMeasuredIsStoredServesAndIsRight) {
 // Tuning may pick any candidate: each must compute the layer.
 TEST_F(TuneTest, EveryCandidateComputesTheLayer) {
   constexpr size_t kCandidates = 6;
+  constexpr int64_t kTilesAfterTiles = 2600;  // rows of x: blocks get several tiles of every size
   for (const TunedFormat& format : Formats()) {
     const StandardTensor tensor = RandomTensor(format.spec, kShape, random_);
     ASSERT_FALSE(Tune(format.spec, {8}).empty());
@@ -151,9 +152,10 @@ TEST_F(TuneTest, EveryCandidateComputesTheLayer) {
       if (stored.entry.key.spec == SpecText(format.spec)) entry = stored.entry;
     }
     ASSERT_EQ(entry.points.size(), 1u);
-    for (const int64_t m : {8, 64, 300}) {
+    for (const int64_t m : {int64_t{8}, int64_t{64}, int64_t{300}, kTilesAfterTiles}) {
       auto candidates = Sm90CandidatesAt(format.spec, kShape, x_type, m);
-      if (candidates.size() > kCandidates) candidates.resize(kCandidates);
+      const size_t most = m == kTilesAfterTiles ? 2 * kCandidates : kCandidates;
+      if (candidates.size() > most) candidates.resize(most);
       for (const Sm90Choice& candidate : candidates) {
         MeasuredPoint point = entry.points.front();
         point.m = m;

@@ -26,10 +26,19 @@ __device__ __forceinline__ void MbarrierArrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+// `count` arrivals at once.
+__device__ __forceinline__ void MbarrierArriveTimes(uint32_t barrier, int count) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+
 // At a barrier of another block of the cluster (ptx::MapToRank). Orders what this thread read of its own
 // block's memory; a release to the cluster would cost a fence of the whole GPU.
 __device__ __forceinline__ void MbarrierArriveRemote(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void MbarrierArriveRemoteTimes(uint32_t barrier, int count) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
 __device__ __forceinline__ void MbarrierArriveExpect(uint32_t barrier, uint32_t bytes) {

@@ -34,6 +34,22 @@ __device__ __forceinline__ void TensorCopy2dMulticast(uint32_t to, const void* m
       : "memory");
 }
 
+// From shared memory; what lies outside the matrix is not written. What ordinary stores wrote there lies behind
+// an AsyncProxyFence of the threads that wrote, and a barrier.
+__device__ __forceinline__ void TensorStore2d(const void* map, int32_t column, int32_t row, uint32_t from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
+               "r"(column), "r"(row), "r"(from)
+               : "memory");
+}
+
+// Makes one group of what the thread has started.
+__device__ __forceinline__ void TensorStoresCommit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// Until nothing of the thread's groups reads shared memory any more.
+__device__ __forceinline__ void TensorStoresWaitRead() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
 }  // namespace gemmd::device::ptx
 
 #endif  // GEMMD_KERNELS_DEVICE_PTX_TENSOR_COPY_CUH_

@@ -99,13 +99,13 @@ TEST(Sm90CandidatesTest, AllAreDistinctAndFitTheMultiprocessor) {
       EXPECT_LE(config.block().shared_bytes(), Sm90Block::kLargestSharedBytes) << Name(choice);
       EXPECT_LE(config.block().threads(), 640);
       EXPECT_GE(config.stages, 2);
-      EXPECT_EQ(choice.cluster % config.sharers, 0) << Name(choice);
+      EXPECT_EQ(choice.cluster % config.partners(), 0) << Name(choice);
       EXPECT_GE(choice.cluster, 1);
       EXPECT_LE(choice.cluster, 8);
       // Every block of a cluster has columns to work on.
       const int64_t columns = int64_t{config.stage_slabs} * config.column_groups *
                               config.unit().slab_columns();
-      const int64_t parts = choice.cluster / config.sharers;
+      const int64_t parts = choice.cluster / config.partners();
       EXPECT_LE(parts, (shape.k + columns - 1) / columns) << Name(choice);
       EXPECT_EQ(config.splits_k, config.is_slabwise() && parts > 1) << Name(choice);
     }

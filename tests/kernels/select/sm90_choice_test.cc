@@ -64,9 +64,9 @@ TEST(Sm90ChoiceTest, EveryChoiceFitsTheMultiprocessor) {
         EXPECT_LE(choice.cluster, 8);
         EXPECT_GE(choice.config.tokens, std::min<int64_t>(choice.largest_m, 32));
         EXPECT_EQ(choice.resident > 0,
-                  choice.config.is_slabwise() && choice.cluster == choice.config.sharers);
+                  choice.config.is_slabwise() && choice.cluster == choice.config.partners());
         EXPECT_EQ(choice.config.splits_k,
-                  choice.config.is_slabwise() && choice.cluster > choice.config.sharers);
+                  choice.config.is_slabwise() && choice.cluster > choice.config.partners());
         EXPECT_GT(choice.largest_m, before);
         before = choice.largest_m;
       }
@@ -80,7 +80,7 @@ TEST(Sm90ChoiceTest, SpreadsASquareLayerOverTheMultiprocessors) {
     const int64_t row_tiles =
         (std::min<int64_t>(choice.largest_m, 4096) + choice.config.tokens - 1) /
         choice.config.tokens;
-    const int64_t parts = choice.cluster / choice.config.sharers;
+    const int64_t parts = choice.cluster / choice.config.partners();
     const int64_t blocks = 8192 / choice.config.block().rows() * parts * row_tiles;
     EXPECT_GE(blocks, 128) << choice.largest_m;
   }
@@ -206,7 +206,7 @@ TEST(Sm90ChoiceTest, NoLayerOfSeveralWavesIsCutAlongK) {
         const int64_t w_tiles = shape.n / PackedLayout::kUnitRows / choice.config.row_groups;
         const int64_t tiles = w_tiles * (choice.largest_m / choice.config.tokens);
         if (choice.largest_m < 512 || tiles < 3 * 132) continue;
-        EXPECT_EQ(choice.cluster, choice.config.sharers) << shape.n << " M = " << choice.largest_m;
+        EXPECT_EQ(choice.cluster, choice.config.partners()) << shape.n << " M = " << choice.largest_m;
       }
     }
   }

@@ -2,7 +2,8 @@
 //         carry it elsewhere. Works without a GPU and without a driver.
 //           auto store = KernelStore::Open({.directory = directory});   // one per node
 //           GpuKernels kernels(driver, "sm_90a", store->cache());
-// Errors  Prewarm: InvalidArgument BAD_ARCHITECTURE (prewarm_target.h: nothing is compiled), Cancelled (by `progress`, or the store is closed). After all kernels were tried:
+// Errors  Prewarm: InvalidArgument BAD_ARCHITECTURE (prewarm_target.h: nothing is compiled), Cancelled (by
+//         `progress`, or the store is closed). After all kernels were tried:
 //         Unavailable NVRTC_MISSING (some are not in the cache, and nothing can compile them),
 //         Unavailable CACHE_WRITE (the directory lacks some). A layer or kernel that cannot be built is no
 //         error: its step says so. FailedPrecondition NO_CACHE_DIRECTORY: the cache lives in memory only;

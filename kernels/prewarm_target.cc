@@ -31,7 +31,8 @@ absl::Status CheckDeviceName(const std::string& architecture, const std::vector<
   const int number = jit::ArchitectureNumber(architecture);
   const std::string name = DeviceName(number);
   if (architecture == name || !MayExist(number, known)) return absl::OkStatus();
-  return BadArchitecture(absl::StrCat("no GPU looks for kernels of ", architecture, ", did you mean ", name, "?"), known);
+  return BadArchitecture(
+      absl::StrCat("no GPU looks for kernels of ", architecture, ", did you mean ", name, "?"), known);
 }
 
 absl::Status CheckPrewarmTarget(const std::string& architecture, const std::vector<int>& known) {

@@ -1,7 +1,7 @@
 // What    What a prewarm compiles: every program that loading its layers asks for, once, and the layers that have
 //         no kernel. What was measured of kernels (tuning.h) decides as it does when a GPU loads a layer.
-// Errors  InvalidArgument BAD_ARCHITECTURE (prewarm_target.h). Without NVRTC nobody knows what it can compile for: no error
-//         then, unless GPUs write the name otherwise.
+// Errors  InvalidArgument BAD_ARCHITECTURE (prewarm_target.h). Without NVRTC nobody knows what it can compile for: no
+//         error then, unless GPUs write the name otherwise.
 // Threads A function of its arguments.
 #ifndef GEMMD_KERNELS_PREWARM_WORK_H_
 #define GEMMD_KERNELS_PREWARM_WORK_H_

@@ -289,9 +289,9 @@ TEST_F(PrewarmTest, ArchitectureThatTheCompilerDoesNotKnowIsRefusedOnce) {
 
 TEST_F(PrewarmTest, ArchitectureThatNoGpuLooksForIsRefusedWithTheNameThatGpusHave) {
   const auto store = Open(directory_);
-  const std::map<std::string, std::string> meant = {{"sm_90", "sm_90a"},   {"sm_90f", "sm_90a"},   {"sm_100", "sm_100a"},
-                                                    {"sm_100f", "sm_100a"}, {"sm_120", "sm_120a"}, {"sm_120f", "sm_120a"},
-                                                    {"sm_80a", "sm_80"},   {"sm_75f", "sm_75"}};
+  const std::map<std::string, std::string> meant = {
+      {"sm_90", "sm_90a"},   {"sm_90f", "sm_90a"},   {"sm_100", "sm_100a"}, {"sm_100f", "sm_100a"},
+      {"sm_120", "sm_120a"}, {"sm_120f", "sm_120a"}, {"sm_80a", "sm_80"},   {"sm_75f", "sm_75"}};
   for (const auto& [named, device] : meant) {
     const absl::Status status = Prewarm(*store, named);
     EXPECT_EQ(ReasonOf(status), "BAD_ARCHITECTURE") << named;

@@ -78,6 +78,14 @@ std::string ConfigSays(const QuarkSpec& spec) {
   return text;
 }
 
+// Takes `scales` as they are stored, in rows of w.
+void SetScales(const QuarkSpec& spec, NumberFormat format, Buffer scales, StandardTensor& tensor) {
+  tensor.spec.scale = format;
+  tensor.scales = IsTransposed(spec)
+                      ? Transpose(scales, tensor.scale_columns, tensor.shape.n, format.bits / 8)
+                      : std::move(scales);
+}
+
 absl::Status ReadWeightScales(const QuarkScheme& scheme, ModuleTensors& tensors,
                               StandardTensor& tensor) {
   const QuarkSpec& spec = scheme.weight;
@@ -85,8 +93,7 @@ absl::Status ReadWeightScales(const QuarkScheme& scheme, ModuleTensors& tensors,
   const std::vector<Shape> shapes = ScaleShapes(spec, tensor);
   if (spec.scale_format == "e8m0") {
     GEMMD_ASSIGN_OR_RETURN(TensorData exponents, ReadExponents(tensors, kScale, shapes, ConfigSays(spec)));
-    tensor.spec.scale = kFloat8E8M0;
-    tensor.scales = std::move(exponents.bytes);
+    SetScales(spec, kFloat8E8M0, std::move(exponents.bytes), tensor);
     return absl::OkStatus();
   }
   const bool below = scheme.scale_below_factor;
@@ -96,12 +103,7 @@ absl::Status ReadWeightScales(const QuarkScheme& scheme, ModuleTensors& tensors,
                          ReadScales(tensors, kScale, dtypes, shapes,
                                     below ? ScaleSign::kPositiveOrZero : ScaleSign::kPositive,
                                     ConfigSays(spec)));
-  tensor.spec.scale = FormatOfDtype(scales.info.dtype);
-  tensor.scales = std::move(scales.bytes);
-  if (IsTransposed(spec)) {
-    tensor.scales =
-        Transpose(tensor.scales, tensor.scale_columns, tensor.shape.n, tensor.spec.scale.bits / 8);
-  }
+  SetScales(spec, FormatOfDtype(scales.info.dtype), std::move(scales.bytes), tensor);
   if (!below) return absl::OkStatus();
   GEMMD_ASSIGN_OR_RETURN(const TensorData factor,
                          ReadScales(tensors, kSecondScale, {"F32", "BF16", "F16"}, {{}, {1}},

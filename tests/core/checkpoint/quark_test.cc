@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <functional>
 
@@ -201,6 +202,19 @@ TEST(QuarkTest, ReadsInt8AndUint8) {
                  Bytes(2, 4, [](int64_t g, int64_t n) { return 100 + 10 * g + n; }));
   ExpectWeights(checkpoint.Read(), 4, 6, [&](int64_t n, int64_t k) {
     return double{(value(n, k) - (100.0f + 10 * (k / 3) + n)) * ScaleOf(n, k / 3)};
+  });
+}
+
+TEST(QuarkTest, ReadsExponentsOfIntegersWithKInFront) {
+  const auto value = [](int64_t n, int64_t k) { return static_cast<int>((n * 31 + k * 7) % 256); };
+  const auto exponent = [](int64_t n, int64_t group) { return static_cast<int>(120 + 3 * n + group); };
+  QuarkCheckpoint checkpoint;
+  checkpoint.weight() = Spec("int8", "per_group", 3);
+  checkpoint.weight()["scale_format"] = "e8m0";
+  checkpoint.Set("weight", "I8", {6, 4}, Bytes(6, 4, [&](int64_t k, int64_t n) { return value(n, k); }));
+  checkpoint.Set("weight_scale", "U8", {2, 4}, Bytes(2, 4, [&](int64_t g, int64_t n) { return exponent(n, g); }));
+  ExpectWeights(checkpoint.Read(), 4, 6, [&](int64_t n, int64_t k) {
+    return std::ldexp(static_cast<int8_t>(value(n, k)), exponent(n, k / 3) - 127);
   });
 }
 

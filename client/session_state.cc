@@ -199,7 +199,8 @@ absl::Status SessionState::Run(absl::Time deadline, bool idempotent, Attempt att
 absl::Status SessionState::Add(const std::shared_ptr<Resource>& resource, absl::Time deadline) {
   {
     MutexLock lock(mutex_);
-    resources_.emplace(next_resource_++, resource);
+    resource->order_ = next_resource_++;
+    resources_.emplace(resource->order_, resource);
   }
   absl::Status status =
       Run(deadline, true, [&](Link& link) { return resource->Bind(link, deadline); });
@@ -210,11 +211,8 @@ absl::Status SessionState::Add(const std::shared_ptr<Resource>& resource, absl::
 void SessionState::Remove(const std::shared_ptr<Resource>& resource) {
   {
     MutexLock lock(mutex_);
-    for (auto it = resources_.begin(); it != resources_.end(); ++it) {
-      if (it->second != resource) continue;
-      resources_.erase(it);
-      break;
-    }
+    const auto found = resources_.find(resource->order_);
+    if (found != resources_.end() && found->second == resource) resources_.erase(found);
   }
   resource->Close();
 }

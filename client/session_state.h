@@ -64,6 +64,7 @@ class Resource {
 
  private:
   friend class SessionState;
+  uint64_t order_ = 0;  // among the session's resources; SessionState::mutex_ guards it
   uint64_t bound_serial_ ABSL_GUARDED_BY(mutex_) = 0;
   std::weak_ptr<Link> bound_link_ ABSL_GUARDED_BY(mutex_);
   uint64_t failed_serial_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -74,7 +74,7 @@ struct GemmArgs {
   const int64_t* tile_offsets;  // [E + 1]
   uint32_t slots_per_input_row;
 
-  // x in boxes of 128 bytes by the kernel's rows; for kernels that copy x so (launch/x_map.h).
+  // x in boxes of 128 bytes by the kernel's rows; for kernels that copy x so (launch/tensor_maps.h).
   uint32_t has_x_map;
   TensorMap x_map;
   TensorMap x_scale_map;  // group_scale in boxes of 4 columns, for kernels that need x_map

@@ -3,13 +3,15 @@
 //         them, and the matrix unit always has work.
 // Shapes  Grid: x = clusters times their blocks; each works on tiles cluster, cluster + clusters,
 //         ... (TilePlaceSm90). Cluster, along x: kSharers neighbouring tiles of w that share the
-//         tile of x, or kWeightSharers tiles of x that share the tile of w, times the parts of K; part p takes slabs p, p + parts, ... With several parts
-//         (kSplitsK) every cluster has one tile. Threads: the math warpgroups of device/sm90_tile.cuh, then one
-//         that copies. A stage holds one slab. x and its scales come by the tensor memory accelerator: x_map, x_scale_map.
+//         tile of x, or kWeightSharers tiles of x that share the tile of w, times the parts of K; part p
+//         takes slabs p, p + parts, ... With several parts (kSplitsK) every cluster has one tile. Threads: the math
+//         warpgroups of device/sm90_tile.cuh, then one that copies. A stage holds one slab. x and its scales
+//         come, and y may go, by the tensor memory accelerator: x_map, x_scale_map, y_map.
 // Keys    Every run gives the same bits: sums grow in the order of K, then over the parts.
 // Sync    full[stage]: copies of weights, x and scales of x.
 //         empty[stage]: one arrival per math warp of every block that shares tiles. While a tile is
-//         stored, its last stage is the math warps' own; the others fill for the next tile.
+//         stored, its last stages (YStageSm90) are the math warps' own, or those of the warp that stores (StoreWarpSm90);
+//         the others fill for the next tile.
 // Overlap As device/gemm_sm90.cuh: the warp that copies x waits before it, math threads before their first
 //         stage, and the warp that copies packed weights (scales that all rows of a tile share are among them)
 //         not at all.

@@ -25,7 +25,8 @@ __device__ __forceinline__ void PrefetchStoreTermsSm90(const GemmArgs& args, int
   if (thread * kLineFloats < Tile::kRows && row < weights.n) {
     if (weights.channel_factor != nullptr) ptx::PrefetchL2(weights.channel_factor + row);
     if (weights.bias != nullptr) {  // of four bytes at most
-      ptx::PrefetchL2(static_cast<const char*>(weights.bias) + static_cast<int64_t>(row) * ElementBytes(weights.bias_type));
+      ptx::PrefetchL2(static_cast<const char*>(weights.bias) +
+                      static_cast<int64_t>(row) * ElementBytes(weights.bias_type));
     }
   }
   if (thread == 0 && weights.activation_scale != nullptr) ptx::PrefetchL2(weights.activation_scale);

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status.h"
-#include "kernels/launch/x_map.h"
+#include "kernels/launch/tensor_maps.h"
 
 namespace gemmd {
 namespace {

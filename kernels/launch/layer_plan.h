@@ -31,7 +31,7 @@ struct DenseRequest {
   ElementType x_type = ElementType::kBFloat16;
   bool has_group_scale = false;  // x has scales per group of columns
   bool batch_invariant = false;  // a row's bits may not depend on M
-  bool has_x_map = true;         // x may have a map (launch/x_map.h)
+  bool has_x_map = true;         // x may have a map (launch/tensor_maps.h)
   uint64_t numerics = 0;         // batch-invariant: GemmKernel::numerics wanted; 0 = the generic kernel's
   bool half_sums = false;        // sums may be float16; without meaning for a batch-invariant request
 };

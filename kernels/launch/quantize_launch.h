@@ -42,7 +42,7 @@ struct QuantizeKernel {
 // Codes and scales of `rows` rows.
 struct QuantizeWorkspace {
   int64_t codes_row_stride = 0;   // elements; a multiple of 16 bytes
-  int64_t scales_row_stride = 0;  // group scales: a multiple of 4, as launch/x_map.h wants them
+  int64_t scales_row_stride = 0;  // group scales: a multiple of 4, as launch/tensor_maps.h wants them
   uint64_t scales = 0;            // offset; codes are at 0
   uint64_t bytes = 0;
 };

@@ -50,7 +50,7 @@ struct Sm90Config {
   bool sums_in_unit() const;
   // Whether `half_sums` may be true.
   bool can_have_half_sums() const;
-  // device/gemm_sm90_slab.cuh; x needs a map (launch/x_map.h).
+  // device/gemm_sm90_slab.cuh; x needs a map (launch/tensor_maps.h).
   bool is_slabwise() const { return stage_slabs == 1; }
   int partners() const { return sharers * weight_sharers; }  // blocks that copy for each other
   Sm90Block block() const {
@@ -87,7 +87,8 @@ std::string RenderProgram(const Sm90Config& config);
 std::string KernelNameExpression(const Sm90Config& config);
 std::vector<std::pair<std::string, std::string>> DescribeFields(const Sm90Config& config);
 // "gemm_sm90_bf16_int4_bf16s128_8x256x128": x, weight, scale and columns it is for, tokens x rows x columns;
-// then "_share2" or "_wshare2" with two sharers of x or of weights, "_split" when it splits K, "_f16sums" when it sums in float16.
+// then "_share2" or "_wshare2" with two sharers of x or of weights, "_split" when it splits K,
+// "_f16sums" when it sums in float16.
 std::string KernelName(const Sm90Config& config);
 
 // Types of x that have kernels for the layer: the layer's own activation type when it has one of 8 bits,

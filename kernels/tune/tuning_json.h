@@ -1,6 +1,6 @@
 // What    Tuning entries as JSON text: what a tuning directory keeps, what ships with gemmd, what is
 //         exported and imported.
-//           {"schema": 1, "entries": [{"device": {...}, "layer": {...}, "conditions": {...},
+//           {"schema": 2, "entries": [{"device": {...}, "layer": {...}, "conditions": {...},
 //             "points": [{"m": 64, "tiling": {...}, "ns": 12340.0, ...}, ...]}, ...]}
 // Errors  ParseTuning: DataLoss TUNING_DAMAGED: no JSON, no such schema, or a field that is missing, of
 //         another type or out of bounds; nothing of the text is taken.
@@ -18,7 +18,7 @@
 namespace gemmd {
 
 // Raised when a field changes its meaning.
-inline constexpr int kTuningSchema = 1;
+inline constexpr int kTuningSchema = 2;
 
 std::string RenderTuning(const std::vector<TuningEntry>& entries);
 absl::StatusOr<std::vector<TuningEntry>> ParseTuning(absl::string_view text);

@@ -52,7 +52,7 @@ class TuneTest : public GpuTest {
     GpuTest::SetUp();
     if (IsSkipped()) return;
     if (device().description().architecture != "sm_90a") GTEST_SKIP() << "needs SM90";
-    store_ = TuningStore::Open({.built_in = "{\"schema\": 1, \"entries\": []}"});
+    store_ = TuningStore::Open({.built_in = "{\"schema\": 2, \"entries\": []}"});
     const char* cache = std::getenv("GEMMD_CACHE_DIR");
     auto devices = CreateCudaDevices(
         {.cache_directory = cache == nullptr ? "" : cache, .tuning = store_});

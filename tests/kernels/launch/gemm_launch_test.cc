@@ -73,6 +73,21 @@ TEST(GemmGridTest, WeightTilesComeFirstAndFillClusters) {
   EXPECT_EQ(ReasonOf(GemmGrid(kernel, 65536, 300).status()), "SHAPE_MISMATCH");
 }
 
+TEST(GemmGridTest, ClustersThatShareTilesAreCountedWhole) {
+  GemmKernel kernel;
+  kernel.block_m = 256;
+  kernel.block_n = 128;
+  kernel.threads = 384;
+  kernel.grid_rule = GridRule::kAllTiles;
+  kernel.cluster = 2;
+  kernel.resident_clusters = 66;
+  kernel.row_tiles_per_cluster = 2;  // of three, one has no neighbour
+  EXPECT_EQ(GemmGrid(kernel, 3, 300)->grid.x, 2u * 2 * 3);
+  EXPECT_EQ(GemmGrid(kernel, 1, 300)->grid.x, 2u * 1 * 3);
+  EXPECT_EQ(GemmGrid(kernel, 64, 8192)->grid.x, 2u * 66);
+  EXPECT_EQ(GemmGrid(kernel, 3, 300)->grid.y, 1u);
+}
+
 TEST(RowsOfTest, MovesEveryPointerThatGoesWithTheRows) {
   const auto at = [](uintptr_t address) { return reinterpret_cast<float*>(address); };
   GemmArgs args{};

@@ -112,6 +112,22 @@ TEST(Sm90CandidatesTest, AllAreDistinctAndFitTheMultiprocessor) {
   });
 }
 
+TEST(Sm90CandidatesTest, TilesOfXShareWeightsWhereThereAreSeveral) {
+  ForEachProblem([](const QuantSpec& spec, const LayerShape& shape, ElementType x_type, int64_t m) {
+    bool shared = false;
+    for (const Sm90Choice& choice : Sm90CandidatesAt(spec, shape, x_type, m)) {
+      const Sm90Config& config = choice.config;
+      if (config.weight_sharers == 1) continue;
+      shared = true;
+      EXPECT_TRUE(config.is_slabwise()) << Name(choice);
+      EXPECT_EQ(config.sharers, 1) << Name(choice);
+      EXPECT_EQ(config.row_groups % config.weight_sharers, 0) << "each copies as much: " << Name(choice);
+      EXPECT_GT(m, config.tokens) << Name(choice);
+    }
+    EXPECT_TRUE(shared || m <= 256) << SpecText(spec) << " M = " << m;
+  });
+}
+
 // Their sums, partial sums and scales of x do not fit into the registers: int8 and e4m3 were seen to spill.
 TEST(Sm90CandidatesTest, DecodedWeightsWithScalesOfXHaveNoTilesOf256) {
   for (const NumberFormat& activation : {kFloat8E4M3, kFloat8E5M2, kInt8}) {

@@ -343,7 +343,8 @@ TEST(LayerSourcesTest, RowRangesChooseAmongSpecialisedKernels) {
   ASSERT_LT(second, 32);
   const auto of_every_request = std::count_if(programs.packed.begin(), programs.packed.end(),
                                               [](const PackedProgram& packed) { return !packed.half_sums; });
-  EXPECT_LT(static_cast<size_t>(of_every_request), programs.packed.size()) << "those that a request must permit are not among them";
+  EXPECT_LT(static_cast<size_t>(of_every_request), programs.packed.size())
+      << "those that a request must permit are not among them";
   EXPECT_EQ(count({}), kGeneric + static_cast<size_t>(of_every_request));
   EXPECT_EQ(count({{1, first}}), kGeneric + 2 * kTypes) << "one range of M";
   EXPECT_EQ(count({{first, first + 1}}), kGeneric + 3 * kTypes) << "both ends count";

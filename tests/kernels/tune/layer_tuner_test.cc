@@ -85,7 +85,7 @@ class LayerTunerTest : public ::testing::Test {
                                  .compile_helper = testing::FakeCompiler::Helper()});
     store_ = TuningStore::Open({.directory = compiler_.cache_directory() / "tuning",
                                 .gemmd_version = "0.1.0",
-                                .built_in = "{\"schema\": 1, \"entries\": []}"});
+                                .built_in = "{\"schema\": 2, \"entries\": []}"});
     GpuKernelsOptions options;
     options.context = context_.get();
     options.architecture = "sm_90a";

@@ -65,7 +65,7 @@ TEST(TuningJsonTest, BoundsAreKept) {
     changed[Json::json_pointer(path)] = value;
     return changed;
   };
-  EXPECT_THAT(ReasonFor(with("/schema", 2)), HasSubstr("schema is 2, expected 1"));
+  EXPECT_THAT(ReasonFor(with("/schema", 3)), HasSubstr("schema is 3, expected 2"));
   EXPECT_THAT(ReasonFor(with("/entries/0/points/0/m", 0)), HasSubstr("entries[0].points[0].m is 0, expected a whole number from 1"));
   EXPECT_THAT(ReasonFor(with("/entries/0/points/0/m", -3)), HasSubstr("points[0].m is -3"));
   EXPECT_THAT(ReasonFor(with("/entries/0/points/0/m", 64)), HasSubstr("points[1].m is 64, expected more than 64"));
@@ -84,8 +84,8 @@ TEST(TuningJsonTest, BoundsAreKept) {
 }
 
 TEST(TuningJsonTest, WhatIsNoTableIsDamaged) {
-  for (const char* text : {"", "{", "[]", "null", "7", "{}", "{\"schema\": 1}",
-                           "{\"schema\": 1, \"entries\": {}}", "{\"schema\": 1, \"entries\": [7]}"}) {
+  for (const char* text : {"", "{", "[]", "null", "7", "{}", "{\"schema\": 2}",
+                           "{\"schema\": 2, \"entries\": {}}", "{\"schema\": 2, \"entries\": [7]}"}) {
     EXPECT_EQ(ReasonOf(ParseTuning(text).status()), "TUNING_DAMAGED") << text;
   }
   const std::string whole = RenderTuning(Entries());

@@ -1,4 +1,4 @@
-#include "kernels/launch/x_map.h"
+#include "kernels/launch/tensor_maps.h"
 
 #include "kernels/launch/map_cache.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/launch/x_map.h"
+#include "kernels/launch/tensor_maps.h"
 
 #include <gtest/gtest.h>
 
@@ -154,6 +154,33 @@ class MapCacheTest : public ::testing::Test {
   cuda::DriverTable driver_;
   GemmKernel kernel_;
 };
+
+TEST_F(MapCacheTest, YIsMappedWhereTheAcceleratorCanStoreIt) {
+  kernel_.y_box_rows = 256;
+  GemmArgs args = Args();
+  args.weights.n = 1000;
+  args.y = reinterpret_cast<void*>(0x3000);
+  args.y_type = ElementType::kBFloat16;
+  args.y_row_stride = 1008;
+  SetYMap(driver_, kernel_, args);
+  EXPECT_EQ(args.has_y_map, 1u);
+  const uint64_t words[] = {0x3000, 1000, 5, 2016, 64, 256, CU_TENSOR_MAP_DATA_TYPE_UINT16, CU_TENSOR_MAP_SWIZZLE_128B};
+  EXPECT_TRUE(std::equal(std::begin(words), std::end(words), args.y_map.words));
+  const auto is_mapped = [&](auto change) {
+    GemmArgs changed = args;
+    GemmKernel kernel = kernel_;
+    change(changed, kernel);
+    SetYMap(driver_, kernel, changed);
+    return changed.has_y_map == 1;
+  };
+  EXPECT_FALSE(is_mapped([](GemmArgs& a, GemmKernel&) { a.y = reinterpret_cast<void*>(0x3002); }));
+  EXPECT_FALSE(is_mapped([](GemmArgs& a, GemmKernel&) { a.y_row_stride = 1001; }));
+  EXPECT_FALSE(is_mapped([](GemmArgs& a, GemmKernel&) { a.y_type = ElementType::kFloat32; }));
+  EXPECT_FALSE(is_mapped([](GemmArgs&, GemmKernel& k) { k.y_box_rows = 0; }));
+  EXPECT_TRUE(is_mapped([](GemmArgs& a, GemmKernel&) { a.m = 1; a.y_row_stride = 1001; })) << "one row has no next";
+  encode_result = CUDA_ERROR_INVALID_VALUE;
+  EXPECT_FALSE(is_mapped([](GemmArgs& a, GemmKernel&) { a.y = reinterpret_cast<void*>(0x7000); }));
+}
 
 TEST_F(MapCacheTest, TheSameMemoryAndShapeIsEncodedOnce) {
   InNewThread([this] {

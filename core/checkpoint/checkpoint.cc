@@ -17,6 +17,7 @@
 #include "core/checkpoint/plain_modules.h"
 #include "core/checkpoint/reader.h"
 #include "core/checkpoint/reader_parts.h"
+#include "core/checkpoint/rotations.h"
 #include "core/checkpoint/stack_biases.h"
 #include "core/quant/combine.h"
 
@@ -87,6 +88,8 @@ absl::StatusOr<StandardTensor> ReadWeights(const Reading& reading, ModuleTensors
   const bool is_plain = IsPlainLinear(tensors) || IsPlainStack(tensors);
   if (reader != nullptr) {
     format = reader->quant_method;
+    const absl::Status rotations = RejectRotations(files.quantization_config());
+    if (!rotations.ok()) return AboutScheme(files, tensors.module(), rotations);
     auto tensor = ReadByNameInTextPart(reading, is_plain, tensors,
                                        reader->read(files.quantization_config(), tensors));
     if (ReasonOf(tensor.status()) != "MODULE_NOT_FOUND" || !is_plain) {

@@ -144,8 +144,8 @@ absl::Status ParseInputs(const Json& inputs, CompressedScheme& scheme) {
   return ParseGroupScale(inputs, scheme);
 }
 
-// Storage or transforms that change the meaning of the weights.
-absl::Status RejectTransforms(const Json& config) {
+// Storage that changes the meaning of the weights.
+absl::Status RejectStorage(const Json& config) {
   GEMMD_ASSIGN_OR_RETURN(const Json* const sparsity, ObjectField(config, {"sparsity_config"}));
   if (sparsity != nullptr && !sparsity->empty()) {
     GEMMD_ASSIGN_OR_RETURN(const std::string format, NameField(*sparsity, {"format"}, "unknown"));
@@ -153,10 +153,6 @@ absl::Status RejectTransforms(const Json& config) {
       return UnsupportedFormat(
           absl::StrCat("compressed-tensors sparsity format \"", format, "\" is not read"));
     }
-  }
-  GEMMD_ASSIGN_OR_RETURN(const Json* const transform, ObjectField(config, {"transform_config"}));
-  if (transform != nullptr && !transform->empty()) {
-    return UnsupportedFormat("compressed-tensors transform_config (rotations) is not read");
   }
   GEMMD_ASSIGN_OR_RETURN(const std::string status,
                          NameField(config, {"quantization_status"}, "compressed"));
@@ -171,7 +167,7 @@ absl::Status RejectTransforms(const Json& config) {
 }  // namespace
 
 absl::StatusOr<CompressedScheme> ParseCompressedScheme(const Json& config, const Json& group) {
-  GEMMD_RETURN_IF_ERROR(RejectTransforms(config));
+  GEMMD_RETURN_IF_ERROR(RejectStorage(config));
   CompressedScheme scheme;
   GEMMD_ASSIGN_OR_RETURN(const std::string version, NameField(config, {"version"}, ""));
   scheme.version = CompressedVersion(version);

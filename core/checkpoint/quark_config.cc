@@ -85,20 +85,6 @@ absl::StatusOr<const Json*> EntryOf(const Json& config, const std::string& modul
   return ObjectField(config, {"global_quant_config"});
 }
 
-// Rotations that x must get before the GEMM. Those that were multiplied into the weights change nothing.
-absl::Status RejectRotations(const Json& config) {
-  const Json* algorithms = FindField(config, {"algo_config"});
-  if (algorithms == nullptr) return absl::OkStatus();
-  const Json list = algorithms->is_array() ? *algorithms : Json::array({*algorithms});
-  for (const Json& algorithm : list) {
-    for (const char* rotation : {"online_r1_rotation", "r4"}) {
-      GEMMD_ASSIGN_OR_RETURN(const bool online, BoolField(algorithm, {rotation}, false));
-      if (online) return Unsupported(absl::StrCat("algo_config with ", rotation));
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status ParseExport(const Json& config, QuarkScheme& scheme) {
   GEMMD_ASSIGN_OR_RETURN(const Json* const options, ObjectField(config, {"export"}));
   if (options == nullptr) return absl::OkStatus();
@@ -141,7 +127,6 @@ absl::StatusOr<std::optional<QuarkScheme>> QuarkSchemeOf(const Json& config,
   const Json* weight = entry == nullptr ? nullptr : FindField(*entry, {"weight"});
   if (weight == nullptr) return std::nullopt;
   QuarkScheme scheme;
-  GEMMD_RETURN_IF_ERROR(RejectRotations(config));
   GEMMD_RETURN_IF_ERROR(ParseExport(config, scheme));
   GEMMD_ASSIGN_OR_RETURN(scheme.weight, ParseLevels(*weight, "weight", scheme.scale_below_factor));
   if (scheme.weight.dynamic) return Unsupported("weights with is_dynamic");

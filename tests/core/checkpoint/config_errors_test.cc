@@ -259,6 +259,60 @@ TEST(ConfigErrorsTest, NameFileModuleKeyExpectedAndGot) {
   }
 }
 
+// Whoever writes them, and in modules that are quantized or not: their weights fit a rotated x alone.
+TEST(ConfigErrorsTest, NameTheRotationsThatXWouldNeed) {
+  const std::vector<std::pair<const char*, const char*>> asked = {
+      {"rotation_config", R"({"algorithm": "hadamard", "block_size": 32, "hadamard_type": "hadamard"})"},
+      {"rotation_config", R"({"backend": "inplace", "fuse_online_to_weight": true})"},
+      {"rotation_config", R"("hadamard")"},
+      {"hadamard_config", R"({"block_size": 32})"},
+      {"spinquant_config", R"({"rotation_size": 32})"},
+      {"spinquant_config", R"({"r1": false, "r4": true})"},
+      {"transform_config", R"({"config_groups": {"R4": {"type": "hadamard"}}})"},
+      {"rotation", R"("hadamard")"},
+      {"rotation", R"("random")"},
+      {"algo_config", R"([{"name": "rotation", "online_r1_rotation": true}])"}};
+  for (const char* name : {kAutoRound, "autoround_mxfp4", "autoround_autoawq_sym", "autoround_fp8_channel", kGptq, kAwq,
+                           kCtInt, kFp8, kQuark, kBitnet, kMxfp4}) {
+    for (const auto& [key, value] : asked) {
+      SCOPED_TRACE(absl::StrCat(name, " ", key, " = ", value));
+      EditableCheckpoint checkpoint(name);
+      checkpoint.config["quantization_config"][key] = nlohmann::ordered_json::parse(value);
+      checkpoint.tensors["lm_head.weight"] = {"BF16", {2, 4}, std::string(16, '\0')};
+      const TemporaryDirectory directory;
+      checkpoint.Write(directory.path());
+      std::string module;
+      const absl::Status status = FirstError(directory.path(), module);
+      const std::string expected = absl::StrCat(": \"", key, "\"");
+      for (const auto& [of, error] : {std::pair(module, status),
+                                      {"lm_head", ReadLayer(directory.path(), "lm_head", nullptr).status()}}) {
+        EXPECT_EQ(ReasonOf(error), "UNSUPPORTED_FORMAT") << error;
+        EXPECT_THAT(std::string(error.message()),
+                    HasSubstr((directory.path() / kConfig).string() + ": module " + of + expected));
+      }
+    }
+  }
+}
+
+TEST(ConfigErrorsTest, TakeRotationsThatAreInTheWeights) {
+  for (const char* fields :
+       {R"({"rotation_config": null, "spinquant_config": null, "rotation": null, "transform_config": null})",
+        R"({"rotation_config": {}, "hadamard_config": {}, "spinquant_config": {}, "transform_config": {}, "rotation": ""})",
+        R"({"spinquant_config": {"r1": true, "online_r1_rotation": false, "r2": true, "r3": true, "r4": false}})",
+        R"({"spinquant_config": {"r1": false}})", R"({"algo_config": [{"name": "rotation", "r1": true, "r4": false}]})"}) {
+    for (const char* name : {kAutoRound, kGptq, kQuark}) {
+      SCOPED_TRACE(absl::StrCat(name, " ", fields));
+      EditableCheckpoint checkpoint(name);
+      checkpoint.config["quantization_config"].update(nlohmann::ordered_json::parse(fields));
+      const TemporaryDirectory directory;
+      checkpoint.Write(directory.path());
+      std::string module;
+      const absl::Status status = FirstError(directory.path(), module);
+      EXPECT_TRUE(status.ok()) << status;
+    }
+  }
+}
+
 // Whatever a group size is, it is the config's fault, not that of a tensor which does not fit it.
 TEST(ConfigErrorsTest, NameTheGroupSizeThatIsNone) {
   const std::string ct = "/config_groups/group_0/";

@@ -185,7 +185,7 @@ std::vector<ModelRegistration::Fault> ModelRegistration::FaultsOf(
   std::map<std::string, size_t> known;  // by what is wrong
   for (const Failure& failure : failures) {
     const auto [at, is_new] =
-        known.emplace(WithoutModule(failure.status.message()), faults.size());
+        known.emplace(FaultOf(ReasonOf(failure.status), failure.status.message()), faults.size());
     if (is_new) faults.push_back({&failure, 0});
     ++faults[at->second].modules;
   }

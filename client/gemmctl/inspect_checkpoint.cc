@@ -141,7 +141,7 @@ class ConfigFaults {
     const absl::string_view message = status.message();
     const bool of_config = absl::StartsWith(message, absl::StrCat(files.config_file(), ": module "));
     if (!of_config && ReasonOf(status) != "ALREADY_QUANTIZED") return false;
-    const auto [fault, is_new] = faults_.emplace(WithoutModule(message), Fault{problem, 0});
+    const auto [fault, is_new] = faults_.emplace(FaultOf(ReasonOf(status), message), Fault{problem, 0});
     if (!is_new) ++fault->second.more_modules;
     return !is_new;
   }

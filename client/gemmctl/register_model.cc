@@ -70,7 +70,7 @@ std::string FailuresText(const client::Model& model) {
   std::vector<Fault> faults;
   std::map<std::string, size_t> known;  // by what is wrong
   for (const auto& [module, failure] : model.failures) {
-    const auto [at, is_new] = known.emplace(WithoutModule(failure.message()), faults.size());
+    const auto [at, is_new] = known.emplace(FaultOf(failure.reason(), failure.message()), faults.size());
     if (is_new) {
       faults.push_back({module, 0, failure.reason(), failure.message()});
     } else {

@@ -116,8 +116,7 @@ absl::StatusOr<CheckpointLayer> ReadModule(const Reading& reading, ModuleTensors
   const absl::Status valid = Validate(layer.tensor);
   if (!valid.ok()) return tensors.Bad(valid.message());
   if (reading.quantizer == nullptr) return layer;
-  GEMMD_RETURN_IF_ERROR(reading.quantizer->Apply(absl::StrCat("module ", tensors.module()),
-                                                 tensors.bytes_total(), layer.tensor));
+  GEMMD_RETURN_IF_ERROR(reading.quantizer->Apply(tensors.WhereWeightsAre(), tensors.bytes_total(), layer.tensor));
   return layer;
 }
 

@@ -30,7 +30,7 @@ class LayerQuantizer {
   LayerQuantizer(const QuantizeOnRead& wanted, uint64_t total_bytes)
       : wanted_(wanted), total_bytes_(total_bytes), result_{wanted.target.rule, {}} {}
 
-  // Replaces `what`, which errors name ("module a"); it has `bytes` in the files.
+  // Replaces `what`, which errors name ("model.safetensors: module a: tensor a.weight"); it has `bytes` in the files.
   absl::Status Apply(const std::string& what, uint64_t bytes, StandardTensor& tensor);
 
   const QuantizedHere& result() const { return result_; }

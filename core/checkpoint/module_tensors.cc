@@ -272,6 +272,15 @@ const std::string& ModuleTensors::FileOf(const std::string& key) const {
   return (found == entries_.end() ? entries_.begin() : found)->second.file_name;
 }
 
+std::string ModuleTensors::WhereWeightsAre() const {
+  const auto size = [](const auto& entry) {
+    return std::pair(entry.second.info.shape.size() > 1, entry.second.info.bytes);
+  };
+  const auto largest = std::max_element(entries_.begin(), entries_.end(),
+                                        [&size](const auto& a, const auto& b) { return size(a) < size(b); });
+  return absl::StrCat(largest->second.file_name, ": module ", module_, ": tensor ", largest->second.name);
+}
+
 absl::Status ModuleTensors::Bad(const std::string& key, absl::string_view message) const {
   const auto found = entries_.find(key);
   const std::string name = found == entries_.end() ? module_ + key : found->second.name;

@@ -72,6 +72,8 @@ class ModuleTensors {
 
   // The file that holds `key`, with its path, for messages; that of any tensor of the module where none does.
   const std::string& FileOf(const std::string& key) const;
+  // "file: module m: tensor m.weight" of the tensor that holds the weights: of those with rows the one with most bytes.
+  std::string WhereWeightsAre() const;
   // BAD_CHECKPOINT about one tensor, and about the module as a whole.
   absl::Status Bad(const std::string& key, absl::string_view message) const;
   absl::Status Bad(absl::string_view message) const;

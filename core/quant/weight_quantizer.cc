@@ -169,8 +169,9 @@ absl::Status WeightQuantizer::CollectRanges(int64_t expert) {
   }));
   MutexLock lock(mutex_);
   if (!not_finite_.has_value()) return absl::OkStatus();
+  const std::string of_expert = out_.shape.experts > 1 ? absl::StrCat("expert ", expert, ", ") : "";
   return Error(absl::StatusCode::kInvalidArgument, "NOT_FINITE",
-               absl::StrCat("weight of expert ", expert, ", row ", not_finite_->row, ", column ",
+               absl::StrCat("weight of ", of_expert, "row ", not_finite_->row, ", column ",
                             not_finite_->column, " is ", not_finite_->value));
 }
 

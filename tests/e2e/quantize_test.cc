@@ -385,7 +385,9 @@ TEST_F(QuantizeTest, RefusesWhatCannotBeQuantized) {
   target.mutable_spec()->set_has_group_index(true);
   expect(source, "UNSUPPORTED_SPEC", "a group index");
   expect(SourceOf(Checkpoints() + "/gptq_v1_autogptq_b4_g128_sym", kMlp + "down_proj", "int4,group=32"),
-         "ALREADY_QUANTIZED", "module model.layers.0.mlp.down_proj: its weights have 4 bits");
+         "ALREADY_QUANTIZED",
+         "model.safetensors: module model.layers.0.mlp.down_proj: tensor model.layers.0.mlp.down_proj.qweight: its weights "
+         "have 4 bits");
   expect(SourceOf(folder, "nothing", "int4,group=32"), "MODULE_NOT_FOUND", "nothing");
   Weights weights(*session_, kFloat32);
   const float bad = std::nanf("");

@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/errors.h"
 #include "core/checkpoint/layer_kinds.h"
 #include "core/checkpoint/model_plan.h"
 #include "core/quant/combine.h"
@@ -24,7 +26,7 @@
 namespace gemmd {
 namespace {
 
-using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 const std::string kExpertModules = "model.layers.0.mlp.experts.";
 constexpr int64_t kExpertCount = 3;
@@ -149,12 +151,46 @@ TEST_F(LayerQuantizerTest, TellsTheBytesOfAllPartsAndStopsWhenTold) {
       checkpoint_->ReadLayer(kExpertModules + "gate_up_proj", nullptr, {}, &quantize).status()));
 }
 
-TEST(LayerQuantizerErrorTest, NamesTheModule) {
+// What quantizing `module` of `directory` says is wrong.
+std::string Refusal(const std::filesystem::path& directory, const std::string& module, const char* reason) {
   const QuantizeOnRead quantize{Targets()[0], nullptr, nullptr};
-  const auto layer = ReadLayer(CaseDirectory("gptq_v1_autogptq_b4_g128_sym"), "model.layers.0.mlp.down_proj", nullptr,
-                               {}, {}, &quantize);
-  EXPECT_EQ(ReasonOf(layer.status()), "ALREADY_QUANTIZED");
-  EXPECT_THAT(std::string(layer.status().message()), HasSubstr("module model.layers.0.mlp.down_proj: "));
+  const absl::Status status = ReadLayer(directory, module, nullptr, {}, {}, &quantize).status();
+  EXPECT_EQ(ReasonOf(status), reason) << status;
+  return std::string(status.message());
+}
+
+TEST(LayerQuantizerErrorTest, NamesFileModuleAndTensorOfWhatIsQuantized) {
+  for (const auto& [name, module, key] :
+       {std::tuple("gptq_v1_autogptq_b4_g128_sym", "model.layers.0.mlp.down_proj", ".qweight"),
+        {"fp8_block128_deepseek", "model.layers.0.self_attn.o_proj", ".weight"},
+        {"ct_pack_w4_g32_asym_n100", "model.layers.0.mlp.down_proj", ".weight_packed"}}) {
+    const std::string file = (CaseDirectory(name) / "model.safetensors").string();
+    EXPECT_THAT(Refusal(CaseDirectory(name), module, "ALREADY_QUANTIZED"),
+                StartsWith(absl::StrCat(file, ": module ", module, ": tensor ", module, key, ": its weights have ")));
+  }
+}
+
+TEST(LayerQuantizerErrorTest, NamesFileModuleAndTensorOfWhatIsNotFinite) {
+  const TemporaryDirectory directory;
+  RawTensors tensors = PlainLinears({"a.q_proj", "a.k_proj", "a.v_proj"}, 0);
+  tensors["a.k_proj.bias"] = {"F32", {2}, std::string(8, '\0')};
+  tensors["a.k_proj.weight"].bytes.replace(2 * 5, 2, "\xc0\x7f");
+  WriteFile(directory.path() / "config.json", "{}");
+  const std::string file = (directory.path() / "model.safetensors").string();
+  WriteTensors(file, tensors);
+  const std::string expected =
+      file + ": module a.k_proj: tensor a.k_proj.weight: weight of row 1, column 1 is nan";
+  EXPECT_EQ(Refusal(directory.path(), "a.k_proj", "NOT_FINITE"), expected);
+  EXPECT_EQ(Refusal(directory.path(), "a.qkv_proj", "NOT_FINITE"), expected);
+}
+
+// However many files a model has: it is one fault.
+TEST(LayerQuantizerErrorTest, ThatModulesAreQuantizedIsOneFaultInAllFiles) {
+  const std::string what = "its weights have 4 bits; only float16 can be quantized";
+  EXPECT_EQ(FaultOf("ALREADY_QUANTIZED", "/m/1.safetensors: module a: tensor a.qweight: " + what), what);
+  EXPECT_EQ(FaultOf("ALREADY_QUANTIZED", "/m/2.safetensors: module b: tensor b.qweight: " + what), what);
+  EXPECT_EQ(FaultOf("BAD_CHECKPOINT", "/m/2.safetensors: module b: tensor b.qweight: bad"),
+            "/m/2.safetensors: tensor b.qweight: bad");
 }
 
 }  // namespace

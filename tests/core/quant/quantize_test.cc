@@ -183,7 +183,9 @@ TEST(QuantizeTest, SaysWhichWeightIsNotFinite) {
   weights[6] = std::nanf("");
   const auto tensor = Quantize(weights, shape, {.weight = IntegerFormat(4), .scale = kFloat32});
   EXPECT_EQ(ReasonOf(tensor.status()), "NOT_FINITE");
-  EXPECT_THAT(std::string(tensor.status().message()), ::testing::HasSubstr("row 1, column 2"));
+  EXPECT_THAT(std::string(tensor.status().message()), ::testing::HasSubstr("weight of row 1, column 2 is nan"));
+  const auto stack = Quantize(weights, {2, 1, 4}, {.weight = IntegerFormat(4), .scale = kFloat32});
+  EXPECT_THAT(std::string(stack.status().message()), ::testing::HasSubstr("weight of expert 1, row 0, column 2 is nan"));
 }
 
 TEST(QuantizeTest, RefusesWhatWeightsDoNotTell) {

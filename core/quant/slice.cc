@@ -109,7 +109,8 @@ int64_t RowBlock(const QuantSpec& spec, int64_t begin) {
 int64_t ColumnUnit(const StandardTensor& whole) {
   const QuantSpec& spec = whole.spec;
   int64_t unit = 1;
-  if (spec.scale_block_k > 0 && !spec.has_group_index) unit = spec.scale_block_k;
+  const bool has_groups = spec.scale_block_k > 0 && spec.scale_block_k < whole.shape.k;
+  if (has_groups && !spec.has_group_index) unit = spec.scale_block_k;
   // Activations are quantized by groups of the whole row too.
   for (const int64_t group : {spec.activation_group, whole.encoding.group}) {
     if (group > 0) unit = std::lcm(unit, group);

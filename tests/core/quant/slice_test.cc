@@ -85,6 +85,19 @@ TEST(SliceTest, RefusesToCutAGroupAndNamesTheLegalSizes) {
   EXPECT_THAT(std::string(part.status().message()), ::testing::HasSubstr("multiples of 32"));
 }
 
+// One group of all K says so by the size 0, or by one of K or more.
+TEST(SliceTest, CutsTheColumnsOfOneGroupAnywhere) {
+  QuantSpec spec{.weight = IntegerFormat(4), .scale = kFloat16, .zero_point = ZeroPointKind::kInteger};
+  const LayerSlice slice{.experts = {}, .rows = {}, .columns = {24, 72}};
+  for (const int64_t group : {int64_t{0}, kSliceShape.k, kSliceShape.k + 32}) {
+    spec.scale_block_k = group;
+    const StandardTensor whole = AnyTensor(spec, kSliceShape, 5);
+    const auto part = Slice(whole, slice);
+    ASSERT_TRUE(part.ok()) << part.status();
+    ExpectPartOf(*part, whole, slice);
+  }
+}
+
 TEST(SliceTest, KeepsGateAndUpRowsTogether) {
   StandardTensor whole = AnyTensor({.weight = kBFloat16}, kSliceShape, 5);
   whole.gate_up_interleaved = true;

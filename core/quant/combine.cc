@@ -80,6 +80,16 @@ bool Any(const Parts& parts, bool (*has)(const QuantSpec&)) {
 
 // ---- agreement ----
 
+// Columns per group; 0 for one group of all K, which a block of K and more says too.
+int64_t GroupSize(const StandardTensor& part) {
+  return part.spec.scale_block_k >= part.shape.k ? 0 : part.spec.scale_block_k;
+}
+
+// As configs write it: -1 for all K.
+int64_t GroupSizeInConfigs(const StandardTensor& part) {
+  return part.spec.scale_block_k == 0 ? -1 : part.spec.scale_block_k;
+}
+
 // The first format of a bias among `parts`; those without one get zeros.
 NumberFormat BiasOf(const Parts& parts) {
   for (const StandardTensor& part : parts) {
@@ -124,6 +134,15 @@ void WriteGroupIndex(StandardTensor& part) {
     Append(part.group_index, static_cast<int32_t>(i % k / block));
   }
   part.spec.has_group_index = true;
+}
+
+// One group of all K, where the parts say it in several ways.
+void WriteGroupSize(Parts& parts) {
+  const bool same = std::all_of(parts.begin(), parts.end(), [&](const StandardTensor& part) {
+    return part.spec.scale_block_k == parts.front().spec.scale_block_k;
+  });
+  if (same) return;
+  for (StandardTensor& part : parts) part.spec.scale_block_k = 0;
 }
 
 void WriteBias(const NumberFormat& format, StandardTensor& part) {
@@ -175,6 +194,7 @@ Buffer RepeatRows(const Buffer& grid, const StandardTensor& part, int64_t block_
 
 // Writes every optional tensor out that at least one part has.
 void MakeAlike(Parts& parts) {
+  WriteGroupSize(parts);
   const bool zero_points = Any(parts, HasZeroPoints);
   const bool group_index = Any(parts, [](const QuantSpec& spec) { return spec.has_group_index; });
   const NumberFormat bias = BiasOf(parts);
@@ -335,8 +355,8 @@ absl::Status CheckAlike(const std::vector<StandardTensor>& parts) {
     if (!(part.spec.scale == first.spec.scale)) {
       return DifferInType("scale type", i, part.spec.scale, first.spec.scale);
     }
-    if (part.spec.scale_block_k != first.spec.scale_block_k) {
-      return Differ("group size", i, part.spec.scale_block_k, first.spec.scale_block_k);
+    if (GroupSize(part) != GroupSize(first)) {
+      return Differ("group size", i, GroupSizeInConfigs(part), GroupSizeInConfigs(first));
     }
     if (part.scale_columns != first.scale_columns) {
       return Differ("number of groups", i, part.scale_columns, first.scale_columns);

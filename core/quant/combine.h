@@ -1,7 +1,7 @@
 // What    Layers made of layers, exactly: rows of several layers below each other (q, k and v; gate
 //         and up), and experts that were stored one by one as one stack. What differs between the
 //         parts and can be written finer (scales of the tensor as scales of its rows, an absent
-//         bias as zeros) is; codes are never touched.
+//         bias as zeros) is; what is one group of all K, however its size is written, is one; codes are never touched.
 // Shapes  Rows: parts with the same K and E. Experts: parts with the same N and K.
 // Errors  InvalidArgument PARTS_DIFFER naming the first difference that cannot be bridged, the two parts by their numbers
 //         ("part 1 has int8, part 0 has int4") and both values.

@@ -240,6 +240,38 @@ TEST(CompositeErrorTest, NoSliceHidesThatKDiffers) {
 }
 
 // Gate and up are multiplied element by element; rows of q, k and v differ in number as they like.
+// Two symmetric projections of K = 64; the second has groups of `group_size` columns and as many scales as `groups`.
+absl::StatusOr<CheckpointLayer> ReadGateAndUp(int64_t group_size, int64_t groups) {
+  const std::string mlp = "model.layers.0.mlp.";
+  EditableCheckpoint checkpoint("gptq_v2_gptqmodel_b2_gm1_sym");
+  const RawTensors stored = std::move(checkpoint.tensors);
+  checkpoint.tensors.clear();
+  for (const char* key : {".qweight", ".scales"}) {
+    const RawTensor& tensor = stored.at(mlp + "down_proj" + key);
+    checkpoint.tensors[mlp + "gate_proj" + key] = tensor;
+    checkpoint.tensors[mlp + "up_proj" + key] = tensor;
+  }
+  RawTensor& scales = checkpoint.tensors[mlp + "up_proj.scales"];
+  const std::string row = scales.bytes;
+  for (; scales.shape[0] < groups; ++scales.shape[0]) scales.bytes += row;
+  checkpoint.config["quantization_config"]["dynamic"] = {{"+:.*up_proj", {{"group_size", group_size}}}};
+  const TemporaryDirectory directory;
+  checkpoint.Write(directory.path());
+  return ReadLayer(directory.path(), mlp + "gate_up_proj");
+}
+
+TEST(CompositeTest, PartsOfOneGroupOfAllColumnsAreOneLayer) {
+  const auto same = ReadGateAndUp(-1, 1);
+  const auto layer = ReadGateAndUp(64, 1);
+  ASSERT_TRUE(same.ok()) << same.status();
+  ASSERT_TRUE(layer.ok()) << layer.status();
+  EXPECT_EQ(Digest(layer->tensor), Digest(same->tensor));
+  const absl::Status other = ReadGateAndUp(32, 2).status();
+  EXPECT_EQ(ReasonOf(other), "UNSUPPORTED_FORMAT");
+  EXPECT_THAT(std::string(other.message()), HasSubstr("group size: model.layers.0.mlp.up_proj has 32, "
+                                                      "model.layers.0.mlp.gate_proj has -1"));
+}
+
 TEST(CompositeTest, GateAndUpOfDifferentNAreRefused) {
   const TemporaryDirectory directory;
   WriteFile(directory.path() / "config.json", "{}");

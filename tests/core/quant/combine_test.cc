@@ -155,6 +155,41 @@ TEST(ConcatenateRowsTest, RefusesWhatCannotBeOneLayer) {
             "PARTS_DIFFER");
 }
 
+// Of one group of all K: the size is 0, or K or more.
+std::vector<StandardTensor> PartsOfOneGroup(QuantSpec spec, bool with_group_index) {
+  std::vector<StandardTensor> parts;
+  for (const int64_t group : {64, 0, 100}) {
+    spec.scale_block_k = group;
+    spec.has_group_index = with_group_index && group == 64;
+    parts.push_back(AnyTensor(spec, {1, 8, 64}, static_cast<uint64_t>(group)));
+  }
+  return parts;
+}
+
+TEST(ConcatenateRowsTest, JoinsOneGroupOfAllColumnsHoweverItsSizeIsWritten) {
+  const QuantSpec spec{.weight = IntegerFormat(4), .scale = kFloat16, .zero_point = ZeroPointKind::kInteger};
+  for (const bool with_group_index : {false, true}) {
+    const std::vector<StandardTensor> parts = PartsOfOneGroup(spec, with_group_index);
+    const auto rows = ConcatenateRows(parts);
+    ASSERT_TRUE(rows.ok()) << rows.status();
+    EXPECT_EQ(rows->spec.scale_block_k, 0);
+    ExpectRowsOf(*rows, parts);
+    const auto experts = StackExperts(parts);
+    ASSERT_TRUE(experts.ok()) << experts.status();
+    ExpectExpertsOf(*experts, parts);
+  }
+  const StandardTensor part = PartsOfOneGroup(spec, false)[0];
+  EXPECT_EQ(ConcatenateRows({part, part})->spec.scale_block_k, 64) << "as all parts have it";
+}
+
+TEST(ConcatenateRowsTest, SaysGroupSizesAsConfigsDo) {
+  QuantSpec spec{.weight = IntegerFormat(4), .scale = kFloat16, .scale_block_k = 16};
+  const StandardTensor groups = AnyTensor(spec, {1, 4, 64}, 1);
+  spec.scale_block_k = 0;
+  EXPECT_EQ(ConcatenateRows({groups, AnyTensor(spec, {1, 4, 64}, 2)}).status().message(),
+            "group size: part 1 has -1, part 0 has 16");
+}
+
 // What a list of layers says of them tells whether they will fit, and what is bridged is no difference.
 TEST(CheckAlikeTest, NeedsNoBytes) {
   const QuantSpec plain{.weight = IntegerFormat(4), .scale = kFloat16, .scale_block_k = 16};

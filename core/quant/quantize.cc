@@ -46,7 +46,8 @@ absl::Status CheckCanBeMade(const QuantSpec& spec) {
     return Error(absl::StatusCode::kInvalidArgument, "BAD_SPEC",
                  "zero points and secondary scales need a scale");
   }
-  return Validate(spec);
+  GEMMD_RETURN_IF_ERROR(Validate(spec));
+  return CheckHoldsNumbers("weight", spec.weight);
 }
 
 absl::StatusOr<StandardTensor> QuantizeRows(WeightQuantizer::Read read, const LayerShape& shape,

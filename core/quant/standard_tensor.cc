@@ -74,6 +74,7 @@ bool IsScale(const NumberFormat& format) {
 
 absl::Status ValidateActivation(const QuantSpec& spec) {
   const NumberFormat& format = spec.activation;
+  GEMMD_RETURN_IF_ERROR(CheckHoldsNumbers("activation", format));
   if (format.present() && !IsInteger(format) && !IsSmallFloat(format) && !IsWideFloat(format)) {
     return BadSpec(absl::StrCat("activation ", Describe(format), " is not a known number format"));
   }
@@ -294,6 +295,13 @@ absl::StatusOr<std::vector<TensorSize>> TensorSizes(const StandardTensor& tensor
 }
 
 absl::Status Validate(const QuantSpec& spec) { return ValidateSpec(spec); }
+
+absl::Status CheckHoldsNumbers(absl::string_view what, const NumberFormat& format) {
+  const bool zero_and_nan =
+      format.kind == NumberKind::kFloat && format.bits == 2 && format.special == SpecialValues::kNanOnly;
+  if (!zero_and_nan) return absl::OkStatus();
+  return BadSpec(absl::StrCat(what, " ", Describe(format), " has no finite number but 0"));
+}
 
 absl::Status Validate(const StandardTensor& tensor) {
   GEMMD_RETURN_IF_ERROR(ValidateSpec(tensor.spec));

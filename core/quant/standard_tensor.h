@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "kernels/base/host_buffer.h"
 #include "kernels/contract/quant_spec.h"
 
@@ -72,6 +73,9 @@ absl::Status Validate(const StandardTensor& tensor);
 
 // Whether the spec alone is one we know.
 absl::Status Validate(const QuantSpec& spec);
+
+// Whether numbers can be quantized to `format`: it is not one of 0 and NaN alone (2 bits with a NaN). `what` names it.
+absl::Status CheckHoldsNumbers(absl::string_view what, const NumberFormat& format);
 
 // SHA-256 over spec, shape and tensors, lower-case hex. The same content gives the same digest on every
 // host and version; the byte stream hashed is described in core/quant/README.md.

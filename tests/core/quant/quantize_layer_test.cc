@@ -25,6 +25,7 @@ namespace gemmd {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 // A layer of normally distributed weights that are numbers of `type`.
 StandardTensor Unquantized(const NumberFormat& type, const LayerShape& shape, uint32_t seed = 3) {
@@ -224,6 +225,43 @@ TEST(QuantizeLayerTest, RefusesTargetsThatWeightsCannotBecome) {
   ASSERT_TRUE(layer.ok()) << layer.status();
   EXPECT_TRUE(layer->encoding == mx.encoding);
   EXPECT_TRUE(Validate(*layer).ok()) << Validate(*layer);
+}
+
+// With NaN as the other code a float of 2 bits has no scale that could give anything but 0.
+TEST(QuantizeLayerTest, RefusesTypesThatHoldNoNumberBut0) {
+  const NumberFormat types[] = {FloatFormat(0, 1, SpecialValues::kNanOnly), FloatFormat(1, 0, SpecialValues::kNanOnly)};
+  for (const NumberFormat& type : types) {
+    for (const NumberFormat& scale : {kFloat16, kFloat8E8M0}) {
+      QuantizeTarget weight = Int4();
+      weight.spec.weight = type;
+      weight.spec.scale = scale;
+      const absl::Status status = CheckTarget(weight);
+      EXPECT_EQ(ReasonOf(status), "BAD_SPEC") << status;
+      EXPECT_THAT(std::string(status.message()), StartsWith("weight (float of 2 bits, "));
+      EXPECT_THAT(std::string(status.message()), HasSubstr("has no finite number but 0"));
+    }
+    QuantizeTarget activation = Int4();
+    activation.spec.activation = type;
+    activation.spec.activation_scale = ActivationScaleKind::kDynamicToken;
+    EXPECT_EQ(ReasonOf(CheckTarget(activation)), "BAD_SPEC");
+    EXPECT_THAT(std::string(CheckTarget(activation).message()), HasSubstr("activation (float of 2 bits, "));
+  }
+}
+
+TEST(QuantizeLayerTest, QuantizesToEveryFloatThatHoldsANumber) {
+  for (int exponent_bits = 0; exponent_bits <= 7; ++exponent_bits) {
+    for (int mantissa_bits = 0; exponent_bits + mantissa_bits <= 7; ++mantissa_bits) {
+      for (const SpecialValues special : {SpecialValues::kNone, SpecialValues::kNanOnly, SpecialValues::kIeee}) {
+        QuantizeTarget target = Int4();
+        target.spec.weight = FloatFormat(exponent_bits, mantissa_bits, special);
+        if (!CheckTarget(target).ok()) continue;
+        QuantizationError error;
+        const auto layer = QuantizeLayer(Unquantized(kFloat16, {1, 4, 32}), target, {}, &error);
+        ASSERT_TRUE(layer.ok()) << layer.status();
+        EXPECT_LT(error.relative(), 1) << exponent_bits << " " << mantissa_bits << " " << static_cast<int>(special);
+      }
+    }
+  }
 }
 
 TEST(QuantizeLayerTest, NamesTheFirstWeightThatIsNotFiniteAndStopsWhenTold) {

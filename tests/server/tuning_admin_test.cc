@@ -177,7 +177,7 @@ TEST_F(TuningAdminTest, WhatIsImportedIsListedAndExported) {
   EXPECT_EQ(layer.points(1).candidates(), 6u);
   EXPECT_EQ(layer.points(1).model_choice_ns(), 25);
   EXPECT_EQ(layer.points(1).tiling().at("row_groups"), 4);
-  EXPECT_EQ(layer.points(1).tiling().size(), 8u);
+  EXPECT_EQ(layer.points(1).tiling().size(), 9u);
   EXPECT_EQ(Export(), Exported({entry, Entry(6144)}));
 }
 

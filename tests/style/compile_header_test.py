@@ -51,6 +51,16 @@ class CompileHeader(unittest.TestCase):
         self.assert_value(one, 2)
         self.assert_value(other, 3)
 
+    def test_a_header_that_the_command_reads_stays(self):
+        tree = self.make_tree("one")
+        header = tree / "all.hxx.pch"
+        header.write_text("")
+        for command in (["-include-pch", "all.hxx.pch", "-o", "use.o"], ["-o", "use.o", "all.hxx.pch"]):
+            self.run_in(tree, [SCRIPT, "true", *command])
+            self.assertTrue(header.exists(), command)
+        self.run_in(tree, [SCRIPT, "true", "-o", "all.hxx.pch"])
+        self.assertFalse(header.exists())
+
     def test_ends_as_the_command_does(self):
         tree = self.make_tree("one")
         self.assertEqual(subprocess.run([SCRIPT, "false"], cwd=tree).returncode, 1)

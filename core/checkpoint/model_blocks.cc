@@ -91,7 +91,8 @@ Alike LayersLike(const Kinds::value_type& kind, const Kinds& kinds) {
     alike.first = is_first ? layers.front() : std::min(alike.first, layers.front());
     alike.count += layers.size();
     if (is_first) alike.common = other.second;
-    std::erase_if(alike.common, [&other](const std::string& name) { return other.second.count(name) == 0; });
+    std::erase_if(alike.common,
+                  [&theirs = other.second](const std::string& name) { return theirs.count(name) == 0; });
   }
   return alike;
 }

@@ -78,7 +78,7 @@ struct GemmArgs {
   uint32_t has_x_map;
   TensorMap x_map;
   TensorMap x_scale_map;  // group_scale in boxes of 4 columns, for kernels that need x_map
-  // 16-bit y in boxes of 64 columns by the kernel's rows of x, for kernels that store it so.
+  // 16-bit y of whole 16 bytes a row in boxes of 64 columns by the kernel's rows of x, for kernels that store it so.
   uint32_t has_y_map;
   TensorMap y_map;
 };

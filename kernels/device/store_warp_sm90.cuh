@@ -28,7 +28,7 @@ class StoreWarpSm90 {
     if (!ptx::ElectOne()) return;
     const Stage stage(last);
     GEMMD_UNROLL
-    for (int unit = 0; unit < Stage::kUnits; ++unit) {  // what lies outside y is not written
+    for (int unit = 0; unit < Stage::kUnits; ++unit) {  // what lies outside y is not written: rows are whole 16 bytes
       ptx::TensorStore2d(&args_.y_map, first_row + unit * PackedLayout::kUnitRows, first_token, stage.Unit(unit));
     }
     ptx::TensorStoresCommit();

@@ -113,8 +113,11 @@ void SetXMap(const cuda::DriverTable& driver, const GemmKernel& kernel, GemmArgs
 
 void SetYMap(const cuda::DriverTable& driver, const GemmKernel& kernel, GemmArgs& args) {
   args.has_y_map = 0;
-  const bool is_narrow = ElementBytes(args.y_type) == 2;
-  if (kernel.y_box_rows == 0 || !is_narrow || args.m < 1 || !IsAddressable(args.y, YRowBytes(args))) return;
+  constexpr int kYBytes = 2;
+  // A box at the end of a row is stored up to a multiple of 16 bytes, whoever owns what lies behind.
+  const bool has_whole_rows = args.weights.n * kYBytes % kAlignment == 0;
+  if (kernel.y_box_rows == 0 || ElementBytes(args.y_type) != kYBytes || !has_whole_rows) return;
+  if (args.m < 1 || !IsAddressable(args.y, YRowBytes(args))) return;
   args.has_y_map = Set(driver, YRecipe(kernel, args), args.y_map) ? 1 : 0;
 }
 

@@ -282,6 +282,15 @@ TEST_F(PackedGemmTest, ManyTilesWithRowsOfYAtAnyAddress) {
   }
 }
 
+// The last tiles of w are followed by others of the same block where x has more tiles than are worked on side by
+// side: what lies between N and the next row must stay as it was.
+TEST_F(PackedGemmTest, ManyTilesOfXLeaveTheColumnsBehindN) {
+  for (const int64_t n : {4444, 4440}) {
+    GemmCase c = {.x_type = kBFloat16, .y_type = kBFloat16, .y_gap = n == 4444 ? 4 : 8, .sampled = 48};
+    RunPacked({Spec(IntegerFormat(4), kBFloat16, 1, 128)}, {1, n, 512}, CasesOfM({4352}, c));
+  }
+}
+
 TEST_F(PackedGemmTest, ServesSixteenBitFloatsAndLeavesTheRestToTheGenericKernel) {
   const StandardTensor tensor =
       RandomTensor(Spec(IntegerFormat(4), kBFloat16, 1, 128), {1, 256, 512}, random_);

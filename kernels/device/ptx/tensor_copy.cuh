@@ -34,8 +34,8 @@ __device__ __forceinline__ void TensorCopy2dMulticast(uint32_t to, const void* m
       : "memory");
 }
 
-// From shared memory; what lies outside the matrix is not written. What ordinary stores wrote there lies behind
-// an AsyncProxyFence of the threads that wrote, and a barrier.
+// From shared memory; rows outside the matrix are not written, nor columns, but for those that fill up 16 bytes.
+// What ordinary stores wrote there lies behind an AsyncProxyFence of the threads that wrote, and a barrier.
 __device__ __forceinline__ void TensorStore2d(const void* map, int32_t column, int32_t row, uint32_t from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
                "r"(column), "r"(row), "r"(from)

@@ -177,6 +177,10 @@ TEST_F(MapCacheTest, YIsMappedWhereTheAcceleratorCanStoreIt) {
   EXPECT_FALSE(is_mapped([](GemmArgs& a, GemmKernel&) { a.y_row_stride = 1001; }));
   EXPECT_FALSE(is_mapped([](GemmArgs& a, GemmKernel&) { a.y_type = ElementType::kFloat32; }));
   EXPECT_FALSE(is_mapped([](GemmArgs&, GemmKernel& k) { k.y_box_rows = 0; }));
+  for (const int n : {1001, 1004, 1007}) {
+    EXPECT_FALSE(is_mapped([n](GemmArgs& a, GemmKernel&) { a.weights.n = n; })) << "it would write behind N";
+  }
+  EXPECT_TRUE(is_mapped([](GemmArgs& a, GemmKernel&) { a.weights.n = 1008; }));
   EXPECT_TRUE(is_mapped([](GemmArgs& a, GemmKernel&) { a.m = 1; a.y_row_stride = 1001; })) << "one row has no next";
   encode_result = CUDA_ERROR_INVALID_VALUE;
   EXPECT_FALSE(is_mapped([](GemmArgs& a, GemmKernel&) { a.y = reinterpret_cast<void*>(0x7000); }));

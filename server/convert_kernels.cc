@@ -17,7 +17,9 @@ absl::StatusOr<PrewarmLayer> LayerFromProto(const v1::PrewarmLayer& from, int in
   const std::string field = absl::StrCat("shapes[", index, "]");
   if (!from.has_spec()) return MissingField(field + ".spec");
   PrewarmLayer layer;
-  GEMMD_ASSIGN_OR_RETURN(layer.spec, FromProto(from.spec()));
+  const absl::StatusOr<QuantSpec> spec = FromProto(from.spec());
+  if (!spec.ok()) return Annotate(spec.status(), field);
+  layer.spec = *spec;
   layer.shape = {from.experts() == 0 ? 1 : from.experts(), from.n(), from.k()};
   if (layer.shape.experts < 1) return OutOfRange(field + ".experts", from.experts(), "at least 0");
   if (from.n() < 1) return OutOfRange(field + ".n", from.n(), "at least 1");

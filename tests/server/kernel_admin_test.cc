@@ -14,6 +14,7 @@ namespace {
 
 using grpc::StatusCode;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 class KernelAdminTest : public DaemonTest {
  protected:
@@ -145,6 +146,12 @@ TEST_F(KernelAdminTest, PrewarmNamesWhatIsMissingOrWrong) {
   request = SmallRequest();
   request.mutable_shapes(0)->set_n(0);
   EXPECT_EQ(ReasonOf(Prewarm(token, request, &messages)), "OUT_OF_RANGE");
+  request = SmallRequest();
+  *request.add_shapes() = request.shapes(0);
+  request.mutable_shapes(1)->mutable_spec()->mutable_weight()->set_bits(77);
+  const grpc::Status of_spec = Prewarm(token, request, &messages);
+  EXPECT_EQ(ReasonOf(of_spec), "OUT_OF_RANGE");
+  EXPECT_THAT(of_spec.error_message(), StartsWith("shapes[1]: ")) << "which of many";
   request = SmallRequest();
   request.add_rows()->set_first(-1);
   EXPECT_EQ(ReasonOf(Prewarm(token, request, &messages)), "OUT_OF_RANGE");

@@ -152,9 +152,13 @@ void KernelStore::Check(StoredKernel kernel, VerifyResult& result) {
 }
 
 absl::StatusOr<RemovedKernels> KernelStore::Purge(const KernelFilter& filter) {
-  GEMMD_ASSIGN_OR_RETURN(std::vector<StoredKernel> kernels, List(filter));
+  absl::StatusOr<std::vector<StoredKernel>> kernels = List(filter);
+  if (!kernels.ok()) {
+    cache_->ForgetFailures();  // they are in memory
+    return kernels.status();
+  }
   RemovedKernels removed;
-  for (StoredKernel& kernel : kernels) {
+  for (StoredKernel& kernel : *kernels) {
     absl::Status status = cache_->disk()->Drop(kernel.key);
     if (status.ok()) status = cache_->disk()->DropQuarantine(kernel.key);
     if (!status.ok()) {

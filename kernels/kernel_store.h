@@ -187,7 +187,8 @@ class KernelStore {
   absl::StatusOr<std::vector<StoredKernel>> List(const KernelFilter& filter) const;
   // Reads every entry and drops what is damaged or of another schema.
   absl::StatusOr<VerifyResult> Verify();
-  // Kernels that failed their self-test get another chance.
+  // Kernels that failed, to compile or in their self-test, get another chance; the former also when nothing can be
+  // listed.
   absl::StatusOr<RemovedKernels> Purge(const KernelFilter& filter);
   // What is whole; an entry that is not stays where it is. Memory: the bundle once, and its largest entry. One that
   // is too large is refused before any entry is read whole.

@@ -213,8 +213,9 @@ void Specialiser::Finish(SpecialisedProgram& program, const std::string& key,
   {
     MutexLock lock(mutex_);
     // Cancelled: the cache closes, the process ends.
-    is_news =
-        !absl::IsCancelled(kernel.status()) && (kernel.ok() || kernel.status() != program.why);
+    const bool is_known = kernel.status() == program.why ||
+                          (!program.why.ok() && jit::IsRemembered(kernel.status()));
+    is_news = !absl::IsCancelled(kernel.status()) && (kernel.ok() || !is_known);
     program.state = kernel.ok() ? State::kReady : State::kFailed;
     program.why = kernel.status();
     if (kernel.ok()) {

@@ -4,8 +4,8 @@
 // Errors  DeadlineExceeded: `deadline` came first; the compilation goes on and its result is kept.
 //         Cancelled: the caller said so, or the cache is closed. ResourceExhausted QUEUE_FULL.
 //         Unavailable NVRTC_MISSING: not on disk, and no compiler. Internal COMPILE_FAILED, with
-//         the log; the same source fails at once from then on. Internal COMPILER_CRASHED: likewise,
-//         for five minutes. A damaged, stale or foreign disk entry is no error: it is counted,
+//         the log; the same source fails at once from then on, until the disk has its kernel. Internal
+//         COMPILER_CRASHED: likewise, for five minutes. A failure that is remembered says so. A damaged, stale or foreign disk entry is no error: it is counted,
 //         dropped and rebuilt. A directory that cannot be used or is full is none either: the cache
 //         works from memory and says so in stats().
 // Threads Every method is thread-safe. Callers asking for the same key share one compilation,

@@ -3,6 +3,8 @@
 #include <functional>
 #include <utility>
 
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 #include "kernels/base/status.h"
 
 namespace gemmd::jit {
@@ -10,8 +12,24 @@ namespace {
 
 constexpr size_t kMaxFailures = 1024;
 constexpr absl::Duration kCrashMemory = absl::Minutes(5);
+constexpr char kRememberedUrl[] = "gemmd.remembered";
+constexpr size_t kShownDigits = 12;  // of a key, as lists show them
+
+// `key` of no entry: purging it removes nothing, and forgets every failure.
+std::string HowLong(absl::Time until, const std::string& key) {
+  const std::string end =
+      until == absl::InfiniteFuture()
+          ? "while the daemon runs"
+          : absl::FormatTime("until %Y-%m-%d %H:%M:%S UTC", until, absl::UTCTimeZone());
+  return absl::StrCat("remembered ", end, " ('gemmctl cache purge --key ", key.substr(0, kShownDigits),
+                      "' forgets it)");
+}
 
 }  // namespace
+
+bool IsRemembered(const absl::Status& status) {
+  return status.GetPayload(kRememberedUrl).has_value();
+}
 
 size_t KernelMemory::Hash::operator()(const KernelSource& source) const {
   const std::hash<std::string> hash;
@@ -36,7 +54,9 @@ void KernelMemory::Keep(const KernelSource& source, SharedKernel kernel) {
 absl::Status KernelMemory::FailureOf(const std::string& key, absl::Time now) const {
   const auto found = failures_.find(key);
   if (found == failures_.end() || now >= found->second.until) return absl::OkStatus();
-  return found->second.status;
+  absl::Status failure = Annotate(found->second.status, HowLong(found->second.until, key));
+  failure.SetPayload(kRememberedUrl, absl::Cord());
+  return failure;
 }
 
 void KernelMemory::RememberFailure(const std::string& key, const absl::Status& status,

@@ -15,6 +15,9 @@
 
 namespace gemmd::jit {
 
+// Whether a failure was not met now, but is remembered (KernelMemory::FailureOf).
+bool IsRemembered(const absl::Status& status);
+
 using SharedKernel = std::shared_ptr<const CompiledKernel>;
 
 class KernelMemory {
@@ -22,11 +25,13 @@ class KernelMemory {
   SharedKernel Find(const KernelSource& source) const;  // or null
   void Keep(const KernelSource& source, SharedKernel kernel);
 
-  // OK, or why `key` fails.
+  // OK, or why `key` fails: the failure as it was, marked (IsRemembered), and its message says how long it is
+  // remembered and what forgets it.
   absl::Status FailureOf(const std::string& key, absl::Time now) const;
   // Remembers failures that would come again: for good when the compiler rejects the source, for a
   // while when the compiler crashed.
   void RememberFailure(const std::string& key, const absl::Status& status, absl::Time now);
+  void ForgetFailure(const std::string& key) { failures_.erase(key); }
   void ForgetFailures() { failures_.clear(); }
 
  private:

@@ -107,7 +107,9 @@ absl::Status KernelTiers::Store(const CompiledKernel& kernel) {
 absl::Status KernelTiers::Import(const std::string& key, absl::string_view bytes) {
   GEMMD_RETURN_IF_ERROR(disk_->WriteBytes(key, bytes));
   disk_->Used(key, /*keep=*/false);
-  LookAgain();  // its compiler may be new here
+  MutexLock lock(mutex_);
+  memory_.ForgetFailure(key);
+  next_scan_ = absl::InfinitePast();  // its compiler may be new here
   return absl::OkStatus();
 }
 
@@ -137,13 +139,19 @@ SharedKernel KernelTiers::Keep(const KernelSource& source, CompiledKernel kernel
     Evict();
   }
   MutexLock lock(mutex_);
+  memory_.ForgetFailure(shared->key);
   if (loads || !on_disk) memory_.Keep(source, shared);
   return shared;
 }
 
 absl::Status KernelTiers::FailureOf(const std::string& key) {
-  MutexLock lock(mutex_);
-  return memory_.FailureOf(key, absl::Now());
+  absl::Status failure;
+  {
+    MutexLock lock(mutex_);
+    failure = memory_.FailureOf(key, absl::Now());
+  }
+  const bool is_there = !failure.ok() && disk_ != nullptr && disk_->ReadFacts(key).ok();
+  return is_there ? absl::OkStatus() : failure;
 }
 
 void KernelTiers::RememberFailure(const std::string& key, const absl::Status& status) {

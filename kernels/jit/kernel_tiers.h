@@ -45,7 +45,7 @@ class KernelTiers {
   // The disk has the kernel afterwards. OK without a disk that somebody asked for, else Unavailable
   // CACHE_WRITE. Counts nothing: a result that did not reach the disk was counted by Write.
   absl::Status Store(const CompiledKernel& kernel);
-  // An entry that another machine made; counts as used.
+  // An entry that another machine made; counts as used, and its key's failure is forgotten.
   absl::Status Import(const std::string& key, absl::string_view bytes);
   // Removes the entry, which cannot be used for the reason of `why`, and counts it. Unavailable CACHE_WRITE.
   absl::Status Drop(const std::string& key, const absl::Status& why);
@@ -56,6 +56,8 @@ class KernelTiers {
   // or nowhere else.
   SharedKernel Keep(const KernelSource& source, CompiledKernel kernel, bool on_disk, bool loads);
 
+  // OK, or the failure of `key` that is remembered (kernel_memory.h). What the disk has is none: another process
+  // published it, or an import brought it. Reads the front of such an entry.
   absl::Status FailureOf(const std::string& key);
   void RememberFailure(const std::string& key, const absl::Status& status);
   // Failures and quarantine, as far as memory goes.

@@ -123,6 +123,11 @@ class CacheTroubleTest : public DaemonTest {
     }
     return false;
   }
+  // What the message of a remembered failure says to purge.
+  static std::string KeyToPurge(const std::string& text) {
+    const size_t at = text.find("--key ");
+    return at == std::string::npos ? "" : text.substr(at + 6, 12);
+  }
   std::string Log() const {
     std::ifstream file(log());
     return {std::istreambuf_iterator<char>(file), {}};
@@ -225,6 +230,30 @@ TEST_F(CacheTroubleTest, ACompilerThatIsKilledIsAWarningAndThePrewarmCountsItsKe
       << Log();
   EXPECT_EQ(Metric("gemmd_compile_helper_deaths_total"), 1);
   EXPECT_EQ(Metric("gemmd_compile_total{result=\"failed\"}"), 1);
+  const Result again = Prewarm();
+  EXPECT_EQ(again.code, 1);
+  EXPECT_THAT(again.out, AllOf(HasSubstr("remembered until 20"), HasSubstr("signal 9"), HasSubstr("1 failed")));
+  EXPECT_EQ(Gemmctl({"cache", "purge", "--key", KeyToPurge(again.out)}).code, 0);
+  EXPECT_EQ(Prewarm().code, 0);
+}
+
+TEST_F(CacheTroubleTest, WhatAnotherDaemonCompiledIsNoFailureHere) {
+  StartDaemon();
+  std::ofstream(directory_ + "/reject") << "#include";  // whatever is compiled
+  EXPECT_EQ(Prewarm().code, 1);
+  fs::remove(directory_ + "/reject");
+  EXPECT_THAT(Prewarm().out, HasSubstr("remembered while the daemon runs"));
+  const std::string other = directory_ + "/other.sock";
+  auto second = Start({Program("gemmd"), "--device=cpu", "--socket=" + other, "--session_socket=" + other + ".s",
+                       "--cache_dir=" + cache_, "--metrics_address=", "--checkpoint_roots=" + Checkpoints()},
+                      daemon_environment_);
+  ASSERT_TRUE(Within(absl::Seconds(20), [&] { return client::Admin::Open(other)->Status().ok(); }));
+  auto tool = Start({Program("gemmctl"), "--socket", other, "prewarm", Checkpoints() + "/awq_gemm_g128", "--arch",
+                     "sm_80"});
+  EXPECT_EQ(tool->Wait(absl::Minutes(1)), 0);
+  const Result found = Prewarm();
+  EXPECT_EQ(found.code, 0) << found.out;
+  EXPECT_THAT(found.out, HasSubstr(absl::StrCat(Entries().size(), " cached")));
 }
 
 TEST_F(CacheTroubleTest, ACompilerThatIsThereIsToldAtTheStart) {

@@ -359,5 +359,17 @@ TEST_F(KernelStoreTest, WithoutADirectoryThereIsNothingToList) {
   EXPECT_EQ(ReasonOf(store->Import("").status()), "NO_CACHE_DIRECTORY");
 }
 
+TEST_F(KernelStoreTest, WithoutADirectoryAPurgeForgetsFailures) {
+  testing::FakeCompiler compiler;
+  const auto store = *KernelStore::Open({.compile_helper = testing::FakeCompiler::Helper()});
+  const auto get = [&store] { return store->cache()->GetOrCompile({"program", "Kernel", "sm_80"}, absl::InfiniteFuture()); };
+  compiler.Reject("program");
+  EXPECT_FALSE(get().ok());
+  compiler.Accept();
+  EXPECT_FALSE(get().ok()) << "remembered";
+  EXPECT_EQ(ReasonOf(store->Purge({}).status()), "NO_CACHE_DIRECTORY");
+  EXPECT_TRUE(get().ok());
+}
+
 }  // namespace
 }  // namespace gemmd

@@ -97,16 +97,13 @@ absl::StatusOr<std::vector<int>> KnownTo(jit::KernelCache& cache) {
   return known;
 }
 
-}  // namespace
-
-absl::StatusOr<PrewarmWork> PlanPrewarm(jit::KernelCache& cache,
-                                        const std::vector<PrewarmLayer>& layers,
-                                        const std::vector<std::string>& architectures,
-                                        const std::vector<RowRange>& rows,
-                                        const PrewarmTuning& tuning) {
+absl::StatusOr<PrewarmWork> PlanFor(const std::vector<int>& known,
+                                    const std::vector<PrewarmLayer>& layers,
+                                    const std::vector<std::string>& architectures,
+                                    const std::vector<RowRange>& rows,
+                                    const PrewarmTuning& tuning) {
   const std::vector<StoredTuning> tunings =
       tuning.store == nullptr ? std::vector<StoredTuning>() : tuning.store->List();
-  GEMMD_ASSIGN_OR_RETURN(const std::vector<int> known, KnownTo(cache));
   PrewarmWork work;
   std::set<std::string> seen;
   for (const std::string& architecture : architectures) {
@@ -130,6 +127,21 @@ absl::StatusOr<PrewarmWork> PlanPrewarm(jit::KernelCache& cache,
     AddPrograms(MoeSources(architecture), seen, work);
   }
   return work;
+}
+
+}  // namespace
+
+absl::StatusOr<PrewarmWork> PlanPrewarm(jit::KernelCache& cache,
+                                        const std::vector<PrewarmLayer>& layers,
+                                        const std::vector<std::string>& architectures,
+                                        const std::vector<RowRange>& rows,
+                                        const PrewarmTuning& tuning) {
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<int> known, KnownTo(cache));
+  absl::StatusOr<PrewarmWork> work = PlanFor(known, layers, architectures, rows, tuning);
+  if (ReasonOf(work.status()) != "BAD_ARCHITECTURE") return work;
+  cache.LookForCompiler();
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<int> now_known, KnownTo(cache));
+  return now_known == known ? work : PlanFor(now_known, layers, architectures, rows, tuning);
 }
 
 }  // namespace gemmd

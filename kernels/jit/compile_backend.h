@@ -41,6 +41,9 @@ class CompileBackend {
   virtual absl::StatusOr<CompiledKernel> Compile(const KernelSource& source,
                                                  const std::string& compiler,
                                                  const std::function<bool()>& abandoned) = 0;
+  // Looks whether the compiler is still the one that Identity tells, where that can be another: the library is loaded
+  // anew by a helper process, unless one is alive already or the last look is not long ago. `abandoned` as Compile's.
+  virtual void LookForCompiler(const std::function<bool()>& abandoned) { (void)abandoned; }
   // Nothing was asked for a while: gives back what can be had again.
   virtual void Rest() {}
   // Ends what waits for a helper process; none is started from now on. A compilation in this process goes on.

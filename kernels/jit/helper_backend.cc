@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <utility>
@@ -27,6 +28,7 @@ namespace {
 
 constexpr absl::Duration kStartLimit = absl::Seconds(60);  // loading NVRTC from a cold disk
 constexpr absl::Duration kIdleLimit = absl::Seconds(30);
+constexpr absl::Duration kLookPause = absl::Seconds(10);
 
 absl::Status CannotStart(absl::string_view why) {
   return Error(absl::StatusCode::kUnavailable, "HELPER_UNAVAILABLE",
@@ -208,6 +210,21 @@ class Helpers : public CompileBackend {
     return last_;
   }
 
+  void LookForCompiler(const std::function<bool()>& abandoned) override {
+    const auto ends = [&] { return stopped_ || (abandoned && abandoned()); };
+    if (!BeginLook(ends)) return;
+    absl::StatusOr<std::unique_ptr<Helper>> helper = Take(ends);
+    const bool cancelled = absl::IsCancelled(helper.status());
+    if (helper.ok()) {  // otherwise what was found before is not known to be gone
+      Found((*helper)->facts());
+      PutBack(*std::move(helper));
+    }
+    MutexLock lock(mutex_);
+    looks_ = false;
+    if (!cancelled) next_look_ = absl::Now() + kLookPause;
+    looked_.NotifyAll();
+  }
+
   absl::StatusOr<std::vector<int>> Architectures() override {
     GEMMD_RETURN_IF_ERROR(Identity().status());
     return LastFacts().architectures;
@@ -238,6 +255,21 @@ class Helpers : public CompileBackend {
   void Stop() override { stopped_ = true; }
 
  private:
+  // Whether this thread shall look for the compiler. Whoever comes during a look waits for what it finds.
+  bool BeginLook(const std::function<bool()>& ends) {
+    MutexLock lock(mutex_);
+    while (looks_) {
+      if (ends()) return false;
+      looked_.WaitUntil(mutex_, absl::Now() + kAbandonPoll,
+                        [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !looks_; });
+    }
+    const bool lives = std::any_of(idle_.begin(), idle_.end(),
+                                   [](const auto& helper) { return helper->IsThere(); });
+    if (lives || absl::Now() < next_look_) return false;
+    looks_ = true;
+    return true;
+  }
+
   absl::StatusOr<std::unique_ptr<Helper>> Take(const std::function<bool()>& abandoned) {
     {
       MutexLock lock(mutex_);
@@ -251,23 +283,23 @@ class Helpers : public CompileBackend {
     return Helper::Start(command_, abandoned);
   }
 
+  // Helpers of another compiler than that are of no use any more.
   void Found(CompilerFacts facts) {
+    std::vector<std::unique_ptr<Helper>> old;
     MutexLock lock(mutex_);
+    if (facts.name != last_.name) old.swap(idle_);
     last_ = std::move(facts);
   }
 
+  // One that worked while another compiler was found ends.
   void PutBack(std::unique_ptr<Helper> helper) {
     helper->idle_since = absl::Now();
     MutexLock lock(mutex_);
-    last_ = helper->facts();
-    idle_.push_back(std::move(helper));
+    if (!last_.name.empty() && helper->compiler() == last_.name) idle_.push_back(std::move(helper));
   }
 
   absl::Status Changed(const Helper& helper, const std::string& expected) {
-    std::vector<std::unique_ptr<Helper>> old;
-    MutexLock lock(mutex_);
-    last_ = helper.facts();
-    old.swap(idle_);
+    Found(helper.facts());
     return Error(absl::StatusCode::kUnavailable, "COMPILER_CHANGED",
                  absl::StrCat("NVRTC is now '", helper.compiler(), "', no longer '", expected,
                               "'; ask again"));
@@ -279,6 +311,9 @@ class Helpers : public CompileBackend {
   mutable Mutex mutex_;
   CompilerFacts last_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Helper>> idle_ ABSL_GUARDED_BY(mutex_);
+  CondVar looked_;
+  bool looks_ ABSL_GUARDED_BY(mutex_) = false;  // somebody, in LookForCompiler
+  absl::Time next_look_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
 }  // namespace

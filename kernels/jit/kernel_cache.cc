@@ -1,9 +1,11 @@
 #include "kernels/jit/kernel_cache.h"
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "kernels/base/status.h"
 #include "kernels/jit/compile_backend.h"
 #include "kernels/jit/flights.h"
@@ -55,6 +57,7 @@ class KernelCache::State {
 
   absl::StatusOr<SharedKernel> GetOrCompile(const KernelSource& source,
                                             const CompileRequest& request);
+  void LookForCompiler() { backend_->LookForCompiler(nullptr); }
   uint64_t Ask(const KernelSource& source, CompilePriority priority, Answer answer);
   SharedKernel Find(const KernelSource& source);
   CacheStats stats() const;
@@ -65,6 +68,8 @@ class KernelCache::State {
   Flights& flights() { return flights_; }
 
  private:
+  absl::StatusOr<SharedKernel> GetOnce(const KernelSource& source, const CompileRequest& request);
+  void LookForCompilerSoon();
   // What is known without a flight: memory has the kernel, or nobody can compile it. Otherwise
   // `compiler` is set.
   std::optional<absl::StatusOr<SharedKernel>> WithoutFlight(const KernelSource& source,
@@ -83,10 +88,36 @@ class KernelCache::State {
   KernelBuilder builder_;
   std::unique_ptr<CompileQueue> queue_;
   Flights flights_;
+  std::atomic<bool> looks_soon_{false};
 };
 
+// The failure may be that of a compiler that was replaced since: another makes other keys, under which nothing is
+// remembered.
 absl::StatusOr<SharedKernel> KernelCache::State::GetOrCompile(const KernelSource& source,
                                                               const CompileRequest& request) {
+  absl::StatusOr<SharedKernel> kernel = GetOnce(source, request);
+  if (!IsRemembered(kernel.status())) return kernel;
+  if (absl::Now() >= request.deadline) {
+    LookForCompilerSoon();
+    return kernel;
+  }
+  backend_->LookForCompiler([&request] {
+    return absl::Now() >= request.deadline || (request.cancelled && request.cancelled());
+  });
+  return GetOnce(source, request);
+}
+
+// For those who do not wait: a worker does it, and the next request knows.
+void KernelCache::State::LookForCompilerSoon() {
+  if (looks_soon_.exchange(true)) return;
+  queue_->Add(CompilePriority::kSpecialise, [this](const absl::Status& go) {
+    if (go.ok()) backend_->LookForCompiler(nullptr);
+    looks_soon_ = false;
+  });
+}
+
+absl::StatusOr<SharedKernel> KernelCache::State::GetOnce(const KernelSource& source,
+                                                         const CompileRequest& request) {
   std::string compiler;
   KernelOrigin origin = KernelOrigin::kMemory;
   auto known = WithoutFlight(source, request.priority, origin, compiler);
@@ -112,6 +143,7 @@ uint64_t KernelCache::State::Ask(const KernelSource& source, CompilePriority pri
   }
   const absl::StatusOr<Flights::Boarding> boarding = Board(source, compiler, priority, answer);
   if (!boarding.ok()) {
+    if (IsRemembered(boarding.status())) LookForCompilerSoon();
     answer(boarding.status());
     return 0;
   }
@@ -265,6 +297,8 @@ absl::StatusOr<std::string> KernelCache::Compiler() { return state_->Compiler();
 CompilerFacts KernelCache::LastCompiler() const { return state_->LastCompiler(); }
 
 absl::StatusOr<std::vector<int>> KernelCache::Architectures() { return state_->Architectures(); }
+
+void KernelCache::LookForCompiler() { state_->LookForCompiler(); }
 
 void KernelCache::ForgetFailures() { state_->tiers().Forget(); }
 

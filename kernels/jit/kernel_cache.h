@@ -99,6 +99,10 @@ class KernelCache {
   CompilerFacts LastCompiler() const;
   // What the compiler in use compiles for: 75, 80, 90 ... Unavailable NVRTC_MISSING.
   absl::StatusOr<std::vector<int>> Architectures();
+  // Before something is refused because of the compiler, which may have been replaced since it was found: starts a
+  // helper process when none is alive, at most every ten seconds, and may take a second. A request that a remembered
+  // failure answers does that itself, one that does not wait behind its answer.
+  void LookForCompiler();
   // The next request for a kernel that failed tries again.
   void ForgetFailures();
   // Null without a directory, or with one that is not used.

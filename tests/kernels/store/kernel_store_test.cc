@@ -359,6 +359,19 @@ TEST_F(KernelStoreTest, WithoutADirectoryThereIsNothingToList) {
   EXPECT_EQ(ReasonOf(store->Import("").status()), "NO_CACHE_DIRECTORY");
 }
 
+TEST_F(KernelStoreTest, AnArchitectureOfACompilerThatWasReplacedIsNotRefused) {
+  testing::FakeCompiler compiler;
+  setenv("FAKE_NVRTC_NEWEST", "86", 1);
+  const auto store = *KernelStore::Open({.compile_helper = testing::FakeCompiler::Helper()});
+  const auto prewarm = [&store] {
+    return store->Prewarm({SmallLayer()}, {"sm_89"}, [](const PrewarmStep&) { return true; });
+  };
+  (void)store->cache()->GetOrCompile({"CRASH", "Kernel", "sm_80"}, absl::InfiniteFuture());  // no helper is alive
+  unsetenv("FAKE_NVRTC_NEWEST");
+  const absl::Status status = prewarm();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST_F(KernelStoreTest, WithoutADirectoryAPurgeForgetsFailures) {
   testing::FakeCompiler compiler;
   const auto store = *KernelStore::Open({.compile_helper = testing::FakeCompiler::Helper()});

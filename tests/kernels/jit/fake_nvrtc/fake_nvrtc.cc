@@ -1,7 +1,7 @@
 // A compiler that does what a test's program says: CRASH, HANG, REJECT, or a "cubin" that echoes it. Its log
 // is "the log" and the options it was given, a line each.
 // FAKE_NVRTC_VERSION (for example 12.9) is what it says it is, FAKE_NVRTC_SLOW the seconds until it says so;
-// FAKE_NVRTC_NO_HANG lets HANG pass.
+// FAKE_NVRTC_NO_HANG lets HANG pass; FAKE_NVRTC_NEWEST is the last architecture that it knows, 120 by default.
 // FAKE_NVRTC_DIR is a folder where two files say more, each by a text that programs have in them:
 //   hold    they wait as long as the file is there      reject  they are rejected
 #include <nvrtc.h>
@@ -24,6 +24,13 @@ struct _nvrtcProgram {
 namespace {
 
 constexpr int kArchitectures[] = {75, 80, 86, 89, 90, 100, 120};
+
+int NumberOfArchitectures() {
+  const char* newest = std::getenv("FAKE_NVRTC_NEWEST");
+  const int last = newest == nullptr ? 120 : std::atoi(newest);
+  return static_cast<int>(std::upper_bound(std::begin(kArchitectures), std::end(kArchitectures), last) -
+                          std::begin(kArchitectures));
+}
 
 // Whether the file `name` exists and its text is in `source`.
 bool IsMeant(const std::string& source, const char* name) {
@@ -48,11 +55,11 @@ nvrtcResult nvrtcVersion(int* major, int* minor) {
              : NVRTC_ERROR_INVALID_INPUT;
 }
 nvrtcResult nvrtcGetNumSupportedArchs(int* count) {
-  *count = std::size(kArchitectures);
+  *count = NumberOfArchitectures();
   return NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcGetSupportedArchs(int* architectures) {
-  std::copy(std::begin(kArchitectures), std::end(kArchitectures), architectures);
+  std::copy_n(std::begin(kArchitectures), NumberOfArchitectures(), architectures);
   return NVRTC_SUCCESS;
 }
 const char* nvrtcGetErrorString(nvrtcResult) { return "an error of the fake"; }

@@ -90,6 +90,7 @@ absl::Status ReadFacts(absl::string_view facts, CompiledKernel& kernel) {
 // The digest finds damage, not who swapped cubins: the driver would refuse this one on the architecture of the facts.
 // A suffix (sm_90a) is not compared.
 absl::Status CheckCubin(absl::string_view cubin, absl::string_view architecture) {
+  if (!IsCubin(cubin)) return Damaged("what it holds is no cubin");
   const std::optional<int> number = CubinArchitecture(cubin);
   if (!number.has_value() || ArchitectureNumber(architecture) == *number) return absl::OkStatus();
   return Foreign("cubin for", absl::StrCat("sm_", *number), architecture);

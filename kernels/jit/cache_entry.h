@@ -10,7 +10,7 @@
 //           facts: lowered name, architecture, compiler, label, usage; each a u32 size and text
 //           cubin
 // Errors  DataLoss CACHE_ENTRY_STALE: written under another schema. DataLoss CACHE_ENTRY_DAMAGED:
-//         short, long, changed, or of another key. DataLoss CACHE_ENTRY_FOREIGN: whole, but for
+//         short, long, changed, of another key, or with what is no cubin. DataLoss CACHE_ENTRY_FOREIGN: whole, but for
 //         another architecture or from another compiler than asked for, or with a cubin for another
 //         architecture than its facts say (cubin.h).
 #ifndef GEMMD_KERNELS_JIT_CACHE_ENTRY_H_

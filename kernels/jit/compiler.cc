@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -9,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "kernels/base/status.h"
+#include "kernels/jit/cubin.h"
 #include "kernels/jit/embedded_sources.h"
 
 namespace gemmd::jit {
@@ -109,6 +111,23 @@ absl::Status RunCompiler(const KernelSource& source, const NvrtcTable& nvrtc,
   return absl::OkStatus();
 }
 
+// Of a broken NVRTC: nobody could load what it made, and it would fail again each time somebody reads it.
+absl::Status CheckCubin(const KernelSource& source, const CompiledKernel& kernel) {
+  const absl::string_view cubin(reinterpret_cast<const char*>(kernel.cubin.data()), kernel.cubin.size());
+  const std::optional<int> number = CubinArchitecture(cubin);
+  std::string fault;
+  if (!IsCubin(cubin)) {
+    fault = absl::StrCat(cubin.size(), " bytes that are no cubin");
+  } else if (number.has_value() && *number != ArchitectureNumber(source.architecture)) {
+    fault = absl::StrCat("a cubin for sm_", *number);
+  } else {
+    return absl::OkStatus();
+  }
+  return Error(absl::StatusCode::kInternal, "COMPILE_FAILED",
+               absl::StrCat("nvrtcGetCUBIN for ", source.architecture, ", ", source.name_expression,
+                            ": NVRTC reports success and gives ", fault));
+}
+
 absl::StatusOr<CompiledKernel> TakeResult(const KernelSource& source, const NvrtcTable& nvrtc,
                                           const Program& program) {
   CompiledKernel kernel;
@@ -122,6 +141,7 @@ absl::StatusOr<CompiledKernel> TakeResult(const KernelSource& source, const Nvrt
   kernel.cubin.resize(size);
   result = nvrtc.nvrtcGetCUBIN(program.get(), reinterpret_cast<char*>(kernel.cubin.data()));
   if (result != NVRTC_SUCCESS) return Failed(nvrtc, result, source, "nvrtcGetCUBIN", "");
+  GEMMD_RETURN_IF_ERROR(CheckCubin(source, kernel));
   kernel.lowered_name = lowered;
   SplitLog(program.Log(), kernel);
   return kernel;

@@ -2,7 +2,7 @@
 //         result.
 // Keys    kernel_key.h.
 // Errors  Unavailable NVRTC_MISSING. Internal COMPILE_FAILED: the message ends with the compiler's
-//         log. InvalidArgument BAD_ARCHITECTURE: not of the form sm_<number>[a|f].
+//         log, or says that what it gave is no cubin for the architecture (cubin.h). InvalidArgument BAD_ARCHITECTURE: not of the form sm_<number>[a|f].
 // Threads Any.
 #ifndef GEMMD_KERNELS_JIT_COMPILER_H_
 #define GEMMD_KERNELS_JIT_COMPILER_H_

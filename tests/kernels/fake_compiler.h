@@ -1,5 +1,5 @@
 // What    A compiler that a test holds up or makes fail, in helper processes: programs are not compiled,
-//         their text is the "cubin", which the fake driver takes. One at a time in a process.
+//         their text behind an ELF header is the "cubin", which the fake driver takes. One at a time in a process.
 //           FakeCompiler compiler;                       // before the cache is opened
 //           compiler.Hold("gemm_sm90.cuh");              // programs with this text wait
 //           cache = KernelCache::Open({.helper = FakeCompiler::Helper()});

@@ -5,6 +5,7 @@
 #include "kernels/base/status.h"
 #include "kernels/jit/cache_entry.h"
 #include "tests/kernels/encode_bundle.h"
+#include "tests/kernels/jit/cubin_header.h"
 
 namespace gemmd::jit {
 namespace {
@@ -12,8 +13,9 @@ namespace {
 std::string Entry(char key) {
   CompiledKernel kernel;
   kernel.key = std::string(64, key);
-  kernel.cubin = {std::byte{1}, std::byte{2}};
+  for (const char byte : FakeCubin(90, "rest")) kernel.cubin.push_back(static_cast<std::byte>(byte));
   kernel.lowered_name = "name";
+  kernel.architecture = "sm_90a";
   return EncodeEntry(kernel);
 }
 

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "kernels/base/status.h"
 #include "tests/kernels/jit/cubin_header.h"
 
@@ -10,8 +13,13 @@ namespace {
 
 const std::string kKey(64, 'a');
 
+std::vector<std::byte> Bytes(const std::string& text) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+  return {bytes, bytes + text.size()};
+}
+
 CompiledKernel SmallKernel() {
-  return {{std::byte{1}, std::byte{2}, std::byte{0}, std::byte{255}},
+  return {Bytes(FakeCubin(90, std::string("\1\0\377", 3))),
           "_Z4Gemmv",
           kKey,
           "a log",
@@ -76,15 +84,26 @@ TEST(CacheEntryTest, WholeEntryOfAnotherOriginIsForeign) {
 TEST(CacheEntryTest, ACubinOfAnotherArchitectureThanItsFactsIsForeign) {
   CompiledKernel kernel = SmallKernel();  // says sm_90a
   const auto with = [&kernel](uint32_t flags) {
-    const std::string header = CubinHeader(8, flags);
-    const auto* bytes = reinterpret_cast<const std::byte*>(header.data());
-    kernel.cubin.assign(bytes, bytes + header.size());
+    kernel.cubin = Bytes(CubinHeader(8, flags));
     return EncodeEntry(kernel);
   };
   EXPECT_TRUE(DecodeEntry(with(0x6005a04), kKey).ok());
   const absl::Status forged = DecodeEntry(with(0x6005004), kKey).status();
   EXPECT_EQ(ReasonOf(forged), "CACHE_ENTRY_FOREIGN");
   EXPECT_EQ(forged.message(), "cubin for 'sm_80', not 'sm_90a'");
+}
+
+// All digests are right, too.
+TEST(CacheEntryTest, WhatIsNoCubinIsDamage) {
+  CompiledKernel kernel = SmallKernel();
+  for (const std::string& payload : {std::string(64, 'g'), CubinHeader(8, 0x6005a04).substr(1), std::string("x")}) {
+    kernel.cubin = Bytes(payload);
+    const absl::Status status = DecodeEntry(EncodeEntry(kernel), kKey).status();
+    EXPECT_EQ(ReasonOf(status), "CACHE_ENTRY_DAMAGED");
+    EXPECT_EQ(status.message(), "what it holds is no cubin");
+  }
+  kernel.cubin = Bytes(CubinHeader(9, 0));
+  EXPECT_TRUE(DecodeEntry(EncodeEntry(kernel), kKey).ok()) << "of an ABI version to come";
 }
 
 TEST(CacheEntryTest, EveryProblemHasItsName) {

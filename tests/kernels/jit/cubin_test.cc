@@ -24,13 +24,18 @@ TEST(CubinTest, WhatIsNotKnownIsNotJudged) {
   const std::string header = CubinHeader(8, 0x6005a04);
   for (size_t size = 0; size < header.size(); ++size) {
     EXPECT_EQ(CubinArchitecture(header.substr(0, size)), std::nullopt) << size;
+    EXPECT_FALSE(IsCubin(header.substr(0, size))) << size;
   }
+  EXPECT_TRUE(IsCubin(header));
+  EXPECT_TRUE(IsCubin(CubinHeader(9, 0)));
   std::string other = header;
   other[offsetof(Elf64_Ehdr, e_machine)] = EM_X86_64;
   EXPECT_EQ(CubinArchitecture(other), std::nullopt);
+  EXPECT_FALSE(IsCubin(other));
   other = header;
   other[EI_CLASS] = ELFCLASS32;
   EXPECT_EQ(CubinArchitecture(other), std::nullopt);
+  EXPECT_FALSE(IsCubin(other));
   EXPECT_EQ(CubinArchitecture(std::string(header.size(), 'x')), std::nullopt);
 }
 

@@ -7,15 +7,18 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <thread>
 
 #include "absl/time/clock.h"
 #include "kernels/base/status.h"
 #include "kernels/jit/kernel_cache.h"
+#include "tests/kernels/jit/cubin_header.h"
 
 namespace gemmd::jit {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -44,7 +47,7 @@ TEST_F(HelperBackendTest, CompilesInAnotherProcess) {
   const auto cache = Open();
   const auto kernel = Get(*cache, "good");
   ASSERT_TRUE(kernel.ok()) << kernel.status();
-  EXPECT_EQ((*kernel)->cubin.size(), 4);
+  EXPECT_EQ((*kernel)->cubin.size(), FakeCubin(90, "good").size());
   EXPECT_EQ((*kernel)->lowered_name, "Kernel");
   EXPECT_THAT((*kernel)->compiler, HasSubstr("13.7 "));
   EXPECT_EQ((*kernel)->key, KernelKey({"good", "Kernel", "sm_90a"}, (*kernel)->compiler));
@@ -148,6 +151,22 @@ TEST_F(HelperBackendTest, RejectedSourceKeepsTheLog) {
   EXPECT_THAT(std::string(rejected.status().message()), HasSubstr("the log"));
   EXPECT_TRUE(IsRemembered(Get(*cache, "REJECT").status()));
   EXPECT_EQ(cache->stats().failed_compilations, 1);
+}
+
+TEST_F(HelperBackendTest, WhatIsNoCubinForTheArchitectureIsAFailedCompilation) {
+  const auto cache = Open();
+  for (const auto& [program, fault] : std::map<std::string, std::string>{
+           {"EMPTY", "0 bytes that are no cubin"},
+           {"GARBAGE", "64 bytes that are no cubin"},
+           {"ANOTHER", "a cubin for sm_75"}}) {
+    const absl::Status failed = Get(*cache, program).status();
+    EXPECT_EQ(ReasonOf(failed), "COMPILE_FAILED") << program;
+    EXPECT_THAT(std::string(failed.message()),
+                AllOf(HasSubstr("nvrtcGetCUBIN for sm_90a, Kernel: NVRTC reports success and gives"),
+                      HasSubstr(fault)));
+  }
+  EXPECT_EQ(cache->stats().failed_compilations, 3u);
+  EXPECT_EQ(cache->stats().compilations, 0u);
 }
 
 TEST_F(HelperBackendTest, MissingCompilerIsTriedAgainLater) {

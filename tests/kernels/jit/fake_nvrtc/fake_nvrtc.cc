@@ -1,4 +1,5 @@
-// A compiler that does what a test's program says: CRASH, HANG, REJECT, or a "cubin" that echoes it. Its log
+// A compiler that does what a test's program says: CRASH, HANG, REJECT, or a "cubin" that echoes it behind an ELF
+// header; EMPTY, GARBAGE and ANOTHER make it none, no cubin, and one for another architecture. Its log
 // is "the log" and the options it was given, a line each.
 // FAKE_NVRTC_VERSION (for example 12.9) is what it says it is, FAKE_NVRTC_SLOW the seconds until it says so;
 // FAKE_NVRTC_NO_HANG lets HANG pass; FAKE_NVRTC_NEWEST is the last architecture that it knows, 120 by default.
@@ -16,9 +17,12 @@
 #include <iterator>
 #include <string>
 
+#include "tests/kernels/jit/cubin_header.h"
+
 struct _nvrtcProgram {
   std::string source;
   std::string log = {};
+  std::string cubin = {};
 };
 
 namespace {
@@ -40,6 +44,15 @@ bool IsMeant(const std::string& source, const char* name) {
   if (!file) return false;
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   return source.find(text) != std::string::npos;
+}
+
+// `option`: "--gpu-architecture=sm_90a", or another.
+std::string CubinOf(const std::string& source, const std::string& option) {
+  int number = 0;
+  if (std::sscanf(option.c_str(), "--gpu-architecture=sm_%d", &number) != 1) return "";
+  if (source == "EMPTY") return "";
+  if (source == "GARBAGE") return std::string(64, 'g');
+  return gemmd::jit::FakeCubin(source == "ANOTHER" ? 75 : number, source);
 }
 
 }  // namespace
@@ -75,7 +88,10 @@ nvrtcResult nvrtcDestroyProgram(nvrtcProgram* program) {
 nvrtcResult nvrtcAddNameExpression(nvrtcProgram, const char*) { return NVRTC_SUCCESS; }
 nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int count, const char* const* options) {
   program->log = "the log\n";
-  for (int i = 0; i < count; ++i) program->log += std::string(options[i]) + "\n";
+  for (int i = 0; i < count; ++i) {
+    program->log += std::string(options[i]) + "\n";
+    program->cubin += CubinOf(program->source, options[i]);
+  }
   if (program->source == "CRASH") {
     signal(SIGSEGV, SIG_DFL);  // a sanitizer would catch it
     raise(SIGSEGV);
@@ -98,11 +114,11 @@ nvrtcResult nvrtcGetLoweredName(nvrtcProgram, const char* expression, const char
   return NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcGetCUBINSize(nvrtcProgram program, size_t* size) {
-  *size = program->source.size();
+  *size = program->cubin.size();
   return NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcGetCUBIN(nvrtcProgram program, char* cubin) {
-  std::memcpy(cubin, program->source.data(), program->source.size());
+  std::memcpy(cubin, program->cubin.data(), program->cubin.size());
   return NVRTC_SUCCESS;
 }
 

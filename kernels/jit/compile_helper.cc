@@ -1,8 +1,11 @@
 #include "kernels/jit/compile_helper.h"
 
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -56,11 +59,36 @@ void LeaveSignalsToTheDaemon() {
   signal(SIGALRM, SIG_DFL);
 }
 
+// A thread that sees the parent's end of the socket close, which it does however the parent ends. PR_SET_PDEATHSIG
+// would kill a helper at the end of the parent's thread that started it, while others use it.
+void* EndWithTheDaemon(void*) {
+  pollfd parent = {.fd = kHelperSocket, .events = POLLRDHUP, .revents = 0};
+  while (poll(&parent, 1, -1) < 0 && errno == EINTR) {
+  }
+  sleep(kHelperEndSeconds);
+  kill(getpid(), SIGKILL);
+  return nullptr;
+}
+
+// Without the thread the alarm remains.
+void WatchTheDaemon() {
+  pthread_t thread;
+  if (pthread_create(&thread, nullptr, &EndWithTheDaemon, nullptr) == 0) pthread_detach(thread);
+}
+
+absl::StatusOr<const NvrtcTable*> LoadInTime() {
+  alarm(kHelperPatienceSeconds);
+  absl::StatusOr<const NvrtcTable*> nvrtc = LoadNvrtc();
+  alarm(0);
+  return nvrtc;
+}
+
 }  // namespace
 
 int RunCompileHelper() {
   LeaveSignalsToTheDaemon();
-  const absl::StatusOr<const NvrtcTable*> nvrtc = LoadNvrtc();
+  WatchTheDaemon();
+  const absl::StatusOr<const NvrtcTable*> nvrtc = LoadInTime();
   if (!SendMessage(kHelperSocket, Hello(nvrtc)).ok()) return 1;
   while (true) {
     const auto request = ReceiveMessage(kHelperSocket, 4, absl::InfiniteFuture());

@@ -111,6 +111,14 @@ class CacheTroubleTest : public DaemonTest {
     }
     return pids;
   }
+  // One that nobody has reaped yet is not.
+  static bool IsAlive(pid_t pid) {
+    std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+    std::string number, name;
+    char state = 'Z';
+    file >> number >> name >> state;
+    return state != 'Z' && state != 'X';
+  }
   // Whether one line of the log has all of `parts`.
   bool LogHas(const std::vector<std::string>& parts) const {
     std::ifstream file(log());
@@ -284,6 +292,26 @@ TEST_F(CacheTroubleTest, ADaemonThatStopsDoesNotWaitForASearchForTheCompiler) {
   EXPECT_THAT(Gemmctl({"doctor"}).out, HasSubstr("the daemon still looks for one"));
   EXPECT_EQ(StopDaemon(absl::Seconds(20)), 0);
   EXPECT_LT(absl::Now() - start, absl::Seconds(10));
+}
+
+TEST_F(CacheTroubleTest, ACompilerThatHangsWhileItIsLoadedEndsWithADaemonThatIsKilled) {
+  daemon_environment_.push_back("FAKE_NVRTC_NEVER_LOADS=1");
+  StartDaemon();
+  ASSERT_TRUE(Within(absl::Seconds(20), [&] { return !Helpers().empty(); }));
+  const std::set<pid_t> helpers = Helpers();
+  KillDaemon();
+  EXPECT_TRUE(Within(absl::Seconds(10), [&] { return std::none_of(helpers.begin(), helpers.end(), &IsAlive); }));
+}
+
+TEST_F(CacheTroubleTest, ACompilerAtWorkEndsWithADaemonThatIsKilled) {
+  StartDaemon();
+  std::ofstream(directory_ + "/hold") << "#include";
+  auto prewarm = Launch({"prewarm", Checkpoints() + "/awq_gemm_g128", "--arch", "sm_80"});
+  ASSERT_TRUE(Within(absl::Seconds(20), [&] { return Metric("gemmd_compile_queue_depth") > 0; }));
+  const std::set<pid_t> helpers = Helpers();
+  KillDaemon();
+  EXPECT_TRUE(Within(absl::Seconds(10), [&] { return std::none_of(helpers.begin(), helpers.end(), &IsAlive); }));
+  EXPECT_NE(prewarm->Wait(absl::Seconds(20)), 0);
 }
 
 TEST_F(CacheTroubleTest, ALimitThatIsTooSmallForWhatComesIsToldWithNumbers) {

@@ -2,6 +2,7 @@
 // header; EMPTY, GARBAGE and ANOTHER make it none, no cubin, and one for another architecture. Its log
 // is "the log" and the options it was given, a line each.
 // FAKE_NVRTC_VERSION (for example 12.9) is what it says it is, FAKE_NVRTC_SLOW the seconds until it says so;
+// FAKE_NVRTC_NEVER_LOADS makes loading it hang;
 // FAKE_NVRTC_NO_HANG lets HANG pass; FAKE_NVRTC_NEWEST is the last architecture that it knows, 120 by default.
 // FAKE_NVRTC_DIR is a folder where two files say more, each by a text that programs have in them:
 //   hold    they wait as long as the file is there      reject  they are rejected
@@ -28,6 +29,10 @@ struct _nvrtcProgram {
 namespace {
 
 constexpr int kArchitectures[] = {75, 80, 86, 89, 90, 100, 120};
+
+[[gnu::constructor]] void Load() {
+  while (std::getenv("FAKE_NVRTC_NEVER_LOADS") != nullptr) pause();
+}
 
 int NumberOfArchitectures() {
   const char* newest = std::getenv("FAKE_NVRTC_NEWEST");

@@ -7,6 +7,7 @@
 #include "kernels/base/status.h"
 #include "kernels/jit/bundle.h"
 #include "kernels/jit/compile_helper.h"
+#include "kernels/jit/eviction.h"
 #include "kernels/jit/kernel_cache.h"
 #include "kernels/prewarm_run.h"
 #include "kernels/prewarm_work.h"
@@ -68,19 +69,33 @@ absl::Status KernelStore::Prewarm(const std::vector<PrewarmLayer>& layers,
   GEMMD_ASSIGN_OR_RETURN(const PrewarmWork work,
                          PlanPrewarm(*cache_, layers, architectures, rows, tuning));
   std::map<std::string, uint64_t> sizes;
+  const PurgeRecord::Watch purged(purges_);
   const absl::Status status = RunPrewarm(*cache_, work, {progress, cancelled}, sizes);
-  if (overflow != nullptr) *overflow = OverflowOf(sizes);
+  if (overflow != nullptr) *overflow = OverflowOf(sizes, purged);
   return status;
 }
 
-CacheOverflow KernelStore::OverflowOf(const std::map<std::string, uint64_t>& sizes) const {
+CacheOverflow KernelStore::OverflowOf(const std::map<std::string, uint64_t>& sizes,
+                                      const PurgeRecord::Watch& purged) const {
   CacheOverflow overflow;
   if (cache_->disk() == nullptr) return overflow;
+  int gone = 0;
+  uint64_t gone_bytes = 0;
   for (const auto& [key, bytes] : sizes) {
     overflow.needed_bytes += bytes;
-    if (!cache_->disk()->Has(key)) ++overflow.entries;
+    if (cache_->disk()->Has(key)) continue;
+    if (purged.Has(key)) {
+      ++overflow.removed;
+      continue;
+    }
+    ++gone;
+    gone_bytes += bytes;
   }
   overflow.limit_bytes = cache_->disk()->max_bytes();
+  if (gone == 0) return overflow;
+  uint64_t left_bytes = 0;
+  for (const jit::DiskTier::Listed& entry : cache_->disk()->List()) left_bytes += entry.bytes;
+  (jit::MayBeEvicted(gone_bytes, left_bytes, overflow.limit_bytes) ? overflow.entries : overflow.removed) += gone;
   return overflow;
 }
 
@@ -159,6 +174,7 @@ absl::StatusOr<RemovedKernels> KernelStore::Purge(const KernelFilter& filter) {
   }
   RemovedKernels removed;
   for (StoredKernel& kernel : *kernels) {
+    purges_.Add(kernel.key);  // before somebody can miss it
     absl::Status status = cache_->disk()->Drop(kernel.key);
     if (status.ok()) status = cache_->disk()->DropQuarantine(kernel.key);
     if (!status.ok()) {
@@ -220,6 +236,7 @@ absl::StatusOr<ImportResult> KernelStore::Import(const std::string& bundle) {
   GEMMD_ASSIGN_OR_RETURN(const auto entries, jit::DecodeBundle(bundle));
   const std::string compiler = cache_->Compiler().value_or("");
   ImportResult result;
+  const PurgeRecord::Watch purged(purges_);
   std::map<std::string, uint64_t> sizes;
   for (const auto& [key, bytes] : entries) {
     sizes[key] = bytes.size();
@@ -233,7 +250,7 @@ absl::StatusOr<ImportResult> KernelStore::Import(const std::string& bundle) {
     if (kernel.ok() && kernel->compiler != compiler) ++result.other_compiler;
   }
   cache_->Evict();
-  result.overflow = OverflowOf(sizes);
+  result.overflow = OverflowOf(sizes, purged);
   return result;
 }
 

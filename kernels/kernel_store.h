@@ -31,6 +31,7 @@
 #include "kernels/contract/layer_traits.h"
 #include "kernels/contract/quant_spec.h"
 #include "kernels/jit/cache_event.h"
+#include "kernels/purge_record.h"
 #include "kernels/row_range.h"
 
 namespace gemmd {
@@ -134,9 +135,10 @@ struct ExportedKernels {
   std::vector<StoredKernel> skipped;  // damaged or unreadable; `problem` says why
 };
 
-// Kernels that came into the directory and went again, because it may not hold so many bytes.
+// Kernels that came into the directory and went again, because it may not hold so many bytes, or somebody removed them.
 struct CacheOverflow {
-  int entries = 0;            // that are gone again
+  int entries = 0;            // that were evicted
+  int removed = 0;            // that were purged meanwhile, or removed by another process
   uint64_t needed_bytes = 0;  // of all that came, or were there already
   uint64_t limit_bytes = 0;
 };
@@ -216,8 +218,9 @@ class KernelStore {
   absl::Status NoDirectory() const;
   void Check(StoredKernel kernel, VerifyResult& result);
   void PurgeQuarantine(const KernelFilter& filter, RemovedKernels& removed);
-  CacheOverflow OverflowOf(const std::map<std::string, uint64_t>& sizes) const;
+  CacheOverflow OverflowOf(const std::map<std::string, uint64_t>& sizes, const PurgeRecord::Watch& purged) const;
 
+  PurgeRecord purges_;
   const std::shared_ptr<jit::KernelCache> cache_;
   const uint64_t max_bundle_bytes_;
 };

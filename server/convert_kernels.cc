@@ -135,6 +135,7 @@ v1::CacheOverflow ToProto(const CacheOverflow& from) {
   to.set_kernels(static_cast<uint64_t>(from.entries));
   to.set_needed_bytes(from.needed_bytes);
   to.set_limit_bytes(from.limit_bytes);
+  to.set_removed(static_cast<uint64_t>(from.removed));
   return to;
 }
 

@@ -24,11 +24,17 @@ constexpr uint32_t kMostListed = 5000;
 
 using PrewarmStream = QueuedStream<v1::PrewarmProgress>;
 
-void LogOverflow(const CacheOverflow& overflow) {
+// Whether some did not stay; the log tells why.
+bool LogOverflow(const CacheOverflow& overflow) {
+  if (overflow.removed > 0) {
+    LogWarn("kernels were removed from the cache just after they came", {{"removed", overflow.removed}});
+  }
+  if (overflow.entries == 0) return overflow.removed > 0;
   LogWarn("kernels did not stay in the cache: cache_max_bytes is too small for them",
           {{"evicted", overflow.entries},
            {"needed_bytes", overflow.needed_bytes},
            {"cache_max_bytes", overflow.limit_bytes}});
+  return true;
 }
 
 using NamedKernels = google::protobuf::RepeatedPtrField<v1::CachedKernel>;
@@ -57,8 +63,7 @@ absl::Status RunPrewarm(const ServiceContext& context, const PrewarmJob& job, Pr
         return stream.Push(ToProto(step));
       },
       plan.rows, cancelled, {context.tuning, plan.gpus}, &overflow);
-  if (overflow.entries > 0) {
-    LogOverflow(overflow);
+  if (LogOverflow(overflow)) {
     v1::PrewarmProgress last;
     *last.mutable_overflow() = ToProto(overflow);
     (void)stream.Push(std::move(last));
@@ -205,10 +210,7 @@ class KernelAdmin::ImportStream : public grpc::ServerReadReactor<v1::CacheChunk>
     response_.set_imported(static_cast<uint64_t>(result.imported));
     response_.set_present(static_cast<uint64_t>(result.present));
     response_.set_other_compiler(static_cast<uint64_t>(result.other_compiler));
-    if (result.overflow.entries > 0) {
-      LogOverflow(result.overflow);
-      *response_.mutable_overflow() = ToProto(result.overflow);
-    }
+    if (LogOverflow(result.overflow)) *response_.mutable_overflow() = ToProto(result.overflow);
     LogInfo("kernels imported", {{"imported", result.imported}, {"present", result.present}});
     return absl::OkStatus();
   }

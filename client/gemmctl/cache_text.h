@@ -15,7 +15,7 @@ using NamedKernels = google::protobuf::RepeatedPtrField<v1::CachedKernel>;
 // A line for each on stderr: "`what` KEY: its problem".
 void TellProblems(const Context& context, const std::string& what, const NamedKernels& kernels);
 
-// A warning on stderr, when kernels went again for want of room. `what`: "imported", for example.
+// A warning on stderr, when kernels went again: for want of room, or because somebody removed them. `what`: "imported", for example.
 void WarnOfOverflow(const Context& context, const std::string& what, const v1::CacheOverflow& overflow);
 
 }  // namespace gemmd::gemmctl

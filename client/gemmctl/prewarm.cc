@@ -95,7 +95,7 @@ class Report {
     if (context_.json) {
       nlohmann::ordered_json all = {
           {"layers", manifest_.shapes_size()}, {"named_layers", named_}, {"kernels", steps_}};
-      if (overflow_.kernels() > 0) all["overflow"] = ToJson(overflow_);
+      if (overflow_.kernels() + overflow_.removed() > 0) all["overflow"] = ToJson(overflow_);
       context_.PrintJson(all);
       return;
     }
@@ -219,7 +219,7 @@ Command PrewarmCommand() {
           "  \"declares_activations\": true where the layer says how x is quantized}],\n"
           "  \"architectures\": [...], \"rows\": [{\"first\", \"last\"}]}; --save writes one. Progress goes to\n"
           "  stderr. Without NVRTC it finds what the cache has, and fails when that is not all; a warning tells\n"
-          "  when cache_max_bytes is too small for what was compiled. Exit code 1 when a kernel does not compile\n"
+          "  when cache_max_bytes is too small for what was compiled, and when it was purged meanwhile. Exit code 1 when a kernel does not compile\n"
           "  or does not reach the cache's directory, when no kernel exists for what was asked (an architecture\n"
           "  that gemmd has none for, or that there is not), and when there is no layer, but with --running;\n"
           "  with --save then too.",

@@ -295,8 +295,7 @@ DiskTier::Eviction DiskTier::Evict() {
     sizes[entry.key] = entry.bytes;
     total += entry.bytes;
   }
-  // Some room below the limit, so that the next entry does not evict again.
-  const uint64_t target = options_.max_bytes - options_.max_bytes / 10;
+  const uint64_t target = EvictionTarget(options_.max_bytes);
   if (total > options_.max_bytes) {
     for (const std::string& key : ChooseVictims(std::move(candidates), target)) {
       if (unlink(EntryPath(key).c_str()) != 0) continue;

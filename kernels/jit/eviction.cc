@@ -21,4 +21,10 @@ std::vector<std::string> ChooseVictims(std::vector<EvictionCandidate> entries, u
   return victims;
 }
 
+uint64_t EvictionTarget(uint64_t max_bytes) { return max_bytes - max_bytes / 10; }
+
+bool MayBeEvicted(uint64_t gone_bytes, uint64_t left_bytes, uint64_t max_bytes) {
+  return max_bytes != 0 && left_bytes + gone_bytes > EvictionTarget(max_bytes);
+}
+
 }  // namespace gemmd::jit

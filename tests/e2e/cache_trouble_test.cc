@@ -333,6 +333,33 @@ TEST_F(CacheTroubleTest, ALimitThatIsTooSmallForWhatComesIsToldWithNumbers) {
   EXPECT_THAT(Log(), HasSubstr("cache_max_bytes is too small for them"));
 }
 
+TEST_F(CacheTroubleTest, APurgeDuringAPrewarmIsToldAsOne) {
+  StartAndFill();
+  const size_t kernels = Entries().size();
+  fs::remove(Entries()[0]);
+  std::ofstream(directory_ + "/hold") << "#include";  // the one that is compiled waits
+  const std::string json = directory_ + "/prewarm.json";
+  auto prewarm = Start({"/bin/sh", "-c", "exec \"$@\" >" + json + " 2>" + json + ".err", "sh", Program("gemmctl"),
+                        "--socket", socket(), "prewarm", Checkpoints() + "/awq_gemm_g128", "--arch", "sm_80", "-o",
+                        "json"});
+  const auto read = [](const std::string& path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  ASSERT_TRUE(Within(absl::Seconds(20), [&] {
+    return read(json + ".err").find(absl::StrCat("[", kernels - 1, "/", kernels, "]")) != std::string::npos;
+  }));
+  EXPECT_EQ(Gemmctl({"cache", "purge", "--all"}).code, 0);
+  fs::remove(directory_ + "/hold");
+  EXPECT_EQ(prewarm->Wait(absl::Minutes(1)), 0);
+  const std::string warning = absl::StrCat("warning: ", kernels - 1, " of the prewarmed kernels are gone again: they were purged");
+  EXPECT_THAT(read(json + ".err"), AllOf(HasSubstr(warning), Not(HasSubstr("cache_max_bytes"))));
+  const auto overflow = nlohmann::json::parse(read(json))["overflow"];
+  EXPECT_EQ(overflow["removed"], kernels - 1) << overflow;
+  EXPECT_TRUE(LogHas({"warn", "kernels were removed from the cache just after they came"})) << Log();
+  EXPECT_THAT(Log(), Not(HasSubstr("too small")));
+}
+
 TEST_F(CacheTroubleTest, ADirectoryThatIsGoneIsNoEmptyOne) {
   StartAndFill();
   const std::string away = directory_ + "/away";

@@ -24,6 +24,15 @@ TEST(EvictionTest, NeverUsedEntriesGoBeforeAllOthersInTheOrderOfKeys) {
               ElementsAre("a", "b"));
 }
 
+TEST(EvictionTest, WhatCameLastWasNotEvictedWhenItWouldFitBelowTheTarget) {
+  EXPECT_EQ(EvictionTarget(1000), 900u);
+  EXPECT_EQ(EvictionTarget(0), 0u);
+  EXPECT_FALSE(MayBeEvicted(100, 800, 1000));
+  EXPECT_TRUE(MayBeEvicted(100, 801, 1000));
+  EXPECT_TRUE(MayBeEvicted(2000, 0, 1000));
+  EXPECT_FALSE(MayBeEvicted(100, 1 << 30, 0)) << "no limit";
+}
+
 TEST(EvictionTest, LoadedEntriesStayEvenWhenTheLimitCannotBeKept) {
   EXPECT_THAT(ChooseVictims({{"loaded", 90, 1, true}, {"free", 50, 2, false}}, 20),
               ElementsAre("free"));

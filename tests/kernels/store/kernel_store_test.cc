@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <thread>
 
@@ -351,6 +352,60 @@ TEST(LayerSourcesTest, RowRangesChooseAmongSpecialisedKernels) {
   EXPECT_EQ(count({{1, 1}, {32, 32}}), kGeneric + 2 * kTypes);
   EXPECT_EQ(count({{1, 1}, {2, first}}), kGeneric + 2 * kTypes);
   EXPECT_EQ(count({{0, 1 << 30}}), count({}));
+}
+
+// What a prewarm tells when `meanwhile` happens as its last kernel is told.
+class PrewarmOverflowTest : public KernelStoreTest {
+ protected:
+  CacheOverflow Prewarm(uint64_t max_bytes, const std::function<void(KernelStore&)>& meanwhile) {
+    const auto store = *KernelStore::Open(
+        {.directory = directory_ / "a", .max_bytes = max_bytes, .compile_helper = testing::FakeCompiler::Helper()});
+    CacheOverflow overflow;
+    const absl::Status status = store->Prewarm(
+        {SmallLayer()}, {"sm_80"},
+        [&](const PrewarmStep& step) {
+          kernels_ = step.total;
+          if (step.done == step.total) meanwhile(*store);
+          return true;
+        },
+        {}, nullptr, {}, &overflow);
+    EXPECT_TRUE(status.ok()) << status;
+    return overflow;
+  }
+  testing::FakeCompiler compiler_;
+  int kernels_ = 0;
+};
+
+TEST_F(PrewarmOverflowTest, AllStayWhereNothingHappens) {
+  const CacheOverflow overflow = Prewarm(4 << 20, [](KernelStore&) {});
+  EXPECT_EQ(overflow.entries, 0);
+  EXPECT_EQ(overflow.removed, 0);
+}
+
+TEST_F(PrewarmOverflowTest, APurgeIsNotBlamedOnTheLimit) {
+  const auto purge = [](KernelStore& store) { EXPECT_TRUE(store.Purge({}).ok()); };
+  CacheOverflow overflow = Prewarm(4 << 20, purge);
+  EXPECT_EQ(overflow.entries, 0);
+  EXPECT_EQ(overflow.removed, kernels_);
+  // With so little room it could be either: that this process purged is known.
+  overflow = Prewarm(overflow.needed_bytes + overflow.needed_bytes / 20, purge);
+  EXPECT_EQ(overflow.entries, 0);
+  EXPECT_EQ(overflow.removed, kernels_);
+}
+
+TEST_F(PrewarmOverflowTest, WhatAnotherProcessRemovedIsNotBlamedOnTheLimitEither) {
+  const CacheOverflow overflow = Prewarm(4 << 20, [this](KernelStore& store) {
+    fs::remove(directory_ / "a" / ((*store.List({}))[0].key + ".kernel"));
+  });
+  EXPECT_EQ(overflow.entries, 0);
+  EXPECT_EQ(overflow.removed, 1);
+}
+
+TEST_F(PrewarmOverflowTest, WhatTheLimitEvictsIs) {
+  const CacheOverflow overflow = Prewarm(2048, [](KernelStore&) {});
+  EXPECT_GT(overflow.entries, 0);
+  EXPECT_EQ(overflow.removed, 0);
+  EXPECT_GT(overflow.needed_bytes, overflow.limit_bytes);
 }
 
 TEST_F(KernelStoreTest, WithoutADirectoryThereIsNothingToList) {

@@ -35,11 +35,12 @@ grpc::ServerUnaryReactor* DeferCall(const ServiceContext& context, AdminWorker& 
 // For the log: "OK", or the message.
 std::string OutcomeText(const absl::Status& status);
 
-// Queues run(job, stream), which logs how it ended.
+// Queues run(job, stream), which logs how it ended. `waiting`, if any: what the client hears at once when so many jobs
+// go before its own.
 template <typename Progress, typename Job, typename Run>
 grpc::ServerWriteReactor<Progress>* StartJob(const ServiceContext& context, AdminWorker& worker,
-                                             const absl::Status& allowed, absl::StatusOr<Job> job,
-                                             Run run) {
+                                             const absl::Status& allowed, absl::StatusOr<Job> job, Run run,
+                                             Progress (*waiting)(size_t ahead) = nullptr) {
   auto* stream = new QueuedStream<Progress>;
   if (!allowed.ok()) {
     stream->Complete(allowed);
@@ -53,8 +54,14 @@ grpc::ServerWriteReactor<Progress>* StartJob(const ServiceContext& context, Admi
     stream->Complete(context.Refuse(job.status()));
     return stream;
   }
-  const absl::Status added =
-      worker.Add([stream, run, job = *std::move(job)] { stream->Complete(run(job, *stream)); });
+  const auto work = [stream, run, job = *std::move(job), &worker] {
+    const absl::Status status = run(job, *stream);
+    worker.OnlyAnswers();
+    stream->Complete(status);
+  };
+  const absl::Status added = worker.Add(work, [stream, waiting](size_t ahead) {
+    if (waiting != nullptr) (void)stream->Push(waiting(ahead));
+  });
   if (!added.ok()) stream->Complete(context.Refuse(added));
   return stream;
 }

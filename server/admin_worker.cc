@@ -19,16 +19,23 @@ AdminWorker::~AdminWorker() {
   thread_.join();
 }
 
-absl::Status AdminWorker::Add(std::function<void()> task) {
+absl::Status AdminWorker::Add(std::function<void()> task, const std::function<void(size_t)>& waits) {
   MutexLock lock(mutex_);
   if (tasks_.size() >= max_waiting_) {
     return Error(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
                  absl::StrCat(max_waiting_, " ", calls_,
                               " already wait, and one runs at a time: try again when some are done"));
   }
+  const size_t ahead = tasks_.size() + (runs_ ? 1 : 0);
+  if (ahead > 0 && waits) waits(ahead);
   tasks_.push_back(std::move(task));
   changed_.NotifyAll();
   return absl::OkStatus();
+}
+
+void AdminWorker::OnlyAnswers() {
+  MutexLock lock(mutex_);
+  runs_ = false;
 }
 
 void AdminWorker::Work() {
@@ -41,8 +48,10 @@ void AdminWorker::Work() {
       if (tasks_.empty()) return;
       task = std::move(tasks_.front());
       tasks_.pop_front();
+      runs_ = true;
     }
     task();
+    OnlyAnswers();
   }
 }
 

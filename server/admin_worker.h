@@ -22,8 +22,11 @@ class AdminWorker {
   AdminWorker(const AdminWorker&) = delete;
   AdminWorker& operator=(const AdminWorker&) = delete;
 
-  // ResourceExhausted QUEUE_FULL; `task` is then not kept.
-  absl::Status Add(std::function<void()> task);
+  // ResourceExhausted QUEUE_FULL; `task` is then not kept. `waits`, if any, hears how many tasks go before this one,
+  // when there are some: before this one begins, and not for long.
+  absl::Status Add(std::function<void()> task, const std::function<void(size_t ahead)>& waits = nullptr);
+  // Called by a task that is done but for its answer: who comes once that has arrived does not wait for it.
+  void OnlyAnswers();
 
  private:
   void Work();
@@ -33,6 +36,7 @@ class AdminWorker {
   Mutex mutex_;
   CondVar changed_;
   std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool runs_ ABSL_GUARDED_BY(mutex_) = false;  // a task that others wait for
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -97,18 +97,23 @@ absl::Status SendBundle(const ServiceContext& context, const KernelFilter& filte
   return SendChunks(exported.bundle, stream);
 }
 
+v1::PrewarmProgress WaitsBehind(size_t ahead) {
+  v1::PrewarmProgress progress;
+  progress.set_waits_behind(static_cast<uint32_t>(ahead));
+  return progress;
+}
+
 }  // namespace
 
 grpc::ServerWriteReactor<v1::PrewarmProgress>* KernelAdmin::Prewarm(
     const absl::Status& allowed, const v1::PrewarmRequest& request) {
-  return StartJob<v1::PrewarmProgress>(context_, prewarm_worker_, allowed, FromProto(request),
-                                       [this](const PrewarmJob& job, PrewarmStream& stream) {
-                                         PrewarmTally tally;
-                                         const absl::Status status =
-                                             RunPrewarm(context_, job, stream, tally);
-                                         tally.Log(status);
-                                         return status;
-                                       });
+  const auto run = [this](const PrewarmJob& job, PrewarmStream& stream) {
+    PrewarmTally tally;
+    const absl::Status status = RunPrewarm(context_, job, stream, tally);
+    tally.Log(status);
+    return status;
+  };
+  return StartJob<v1::PrewarmProgress>(context_, prewarm_worker_, allowed, FromProto(request), run, &WaitsBehind);
 }
 
 grpc::ServerUnaryReactor* KernelAdmin::Defer(const absl::Status& allowed,

@@ -1,6 +1,6 @@
 // What    A streamed answer whose messages all arrive, in order: a producer that is faster than its
 //         reader waits. For long answers of admin calls, made by a worker thread.
-// Threads Push and Complete on one worker thread, the reactions on gRPC's. Complete comes once and
+// Threads Push and Complete on one thread at a time, a worker's, the reactions on gRPC's. Complete comes once and
 //         last; the stream finishes after it and then deletes itself.
 #ifndef GEMMD_SERVER_QUEUED_STREAM_H_
 #define GEMMD_SERVER_QUEUED_STREAM_H_

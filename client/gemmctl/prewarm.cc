@@ -71,6 +71,11 @@ class Report {
   explicit Report(const Context& context) : context_(context) {}
 
   void Take(const v1::PrewarmProgress& progress) {
+    if (progress.waits_behind() > 0) {
+      std::fprintf(context_.err, "waiting: %u other prewarm%s before this one\n", progress.waits_behind(),
+                   progress.waits_behind() == 1 ? " goes" : "s go");
+      return;
+    }
     if (progress.has_overflow()) {
       overflow_ = progress.overflow();
       return;
@@ -210,8 +215,8 @@ Command PrewarmCommand() {
           "  Kernels named Moe* come with dense layers too: a GPU loads them with every layer, before the layer\n"
           "  is ready, as it cannot know whether MoE requests will use it.\n"
           "\n"
-          "  One prewarm runs at a time, on all processors; up to 64 more wait for their turn, so every rank of\n"
-          "  a node may start one.\n"
+          "  One prewarm runs at a time, on all processors; up to 64 more wait for their turn, and say how many\n"
+          "  go first, so every rank of a node may start one.\n"
           "\n"
           "  Needs no GPU: with --arch a daemon on any machine fills a cache for others, see 'gemmctl\n"
           "  cache export'. A manifest is JSON: {\"shapes\": [{\"spec\": QuantSpec, \"experts\", \"n\", \"k\",\n"

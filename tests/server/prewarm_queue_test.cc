@@ -14,6 +14,7 @@
 namespace gemmd {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 constexpr int kMostWaiting = 64;
@@ -120,6 +121,66 @@ TEST_F(PrewarmQueueTest, SixtyFourWaitForTheOneThatRunsTheNextIsRefused) {
   ends = WaitForEnds(kMostWaiting + 1);
   ASSERT_EQ(ends.size(), kMostWaiting + 1u);
   for (size_t i = 1; i < ends.size(); ++i) EXPECT_TRUE(ends[i].ok()) << ends[i].error_message();
+}
+
+// How many go first, as the stream's first message says; 0: it says nothing of it.
+uint32_t FirstWaitsBehind(grpc::ClientReader<v1::PrewarmProgress>& reader) {
+  v1::PrewarmProgress first;
+  EXPECT_TRUE(reader.Read(&first));
+  return first.waits_behind();
+}
+
+TEST_F(PrewarmQueueTest, OneThatWaitsSaysBehindHowMany) {
+  const auto second_context = Context(token_, absl::Minutes(5));
+  const auto second = admin_->Prewarm(second_context.get(), RequestOf(1));
+  EXPECT_EQ(FirstWaitsBehind(*second), 1u);
+  const auto third_context = Context(token_, absl::Minutes(5));
+  const auto third = admin_->Prewarm(third_context.get(), RequestOf(1));
+  EXPECT_EQ(FirstWaitsBehind(*third), 2u);
+  running_ = nullptr;
+  for (auto* reader : {second.get(), third.get()}) {
+    v1::PrewarmProgress plan;
+    ASSERT_TRUE(reader->Read(&plan));
+    EXPECT_EQ(plan.waits_behind(), 0u);
+    EXPECT_EQ(plan.layers_size(), 1);
+    while (reader->Read(&plan)) EXPECT_EQ(plan.waits_behind(), 0u);
+    EXPECT_TRUE(reader->Finish().ok());
+  }
+}
+
+TEST_F(PrewarmQueueTest, OneThatComesWhenAnotherHasEndedDoesNotWait) {
+  running_ = nullptr;
+  Start(1);
+  ASSERT_EQ(WaitForEnds(1).size(), 1u) << "the one that ran is over";
+  for (int i = 0; i < 100; ++i) {
+    const auto context = Context(token_, absl::Minutes(1));
+    const auto reader = admin_->Prewarm(context.get(), RequestOf(1));
+    ASSERT_EQ(FirstWaitsBehind(*reader), 0u) << i;
+    v1::PrewarmProgress message;
+    while (reader->Read(&message)) continue;
+    ASSERT_TRUE(reader->Finish().ok());
+  }
+}
+
+TEST_F(PrewarmQueueTest, TheToolSaysThatItWaits) {
+  gemmctl::ToolRun run;
+  std::thread tool([&] {
+    run = gemmctl::Tool({"--socket", daemon_->config().socket, "prewarm", "--running", "--arch", "sm_75"});
+  });
+  // Each probe waits behind one more than the one before, and behind one more still when the tool came between.
+  bool waits = false;
+  for (uint32_t probes = 0; !waits && probes < kMostWaiting - 1; ++probes) {
+    const auto context = Context(token_, absl::Minutes(5));
+    const auto reader = admin_->Prewarm(context.get(), RequestOf(1));
+    waits = FirstWaitsBehind(*reader) == probes + 2;
+    context->TryCancel();
+    (void)reader->Finish();
+    if (!waits) absl::SleepFor(absl::Milliseconds(100));
+  }
+  running_ = nullptr;
+  tool.join();
+  EXPECT_TRUE(waits);
+  EXPECT_THAT(run.err, ContainsRegex("waiting: [0-9]+ other prewarms? goe?s? before this one"));
 }
 
 }  // namespace

@@ -20,6 +20,10 @@ StoredKernel WithProblem(StoredKernel kernel, const absl::Status& why) {
   return kernel;
 }
 
+bool IsMeant(const std::string& architecture, const KernelFilter& filter) {
+  return filter.architectures.empty() || filter.architectures.count(architecture) != 0;
+}
+
 // Entries whose facts cannot be read will not be in it, whatever their size.
 uint64_t ExpectedBundleBytes(const std::vector<StoredKernel>& kernels) {
   uint64_t entries = 0;
@@ -132,7 +136,7 @@ absl::StatusOr<std::vector<StoredKernel>> KernelStore::List(const KernelFilter& 
   for (const jit::DiskTier::Listed& entry : cache_->disk()->List()) {
     if (!absl::StartsWith(entry.key, filter.key_prefix)) continue;
     StoredKernel kernel = Describe(entry.key, entry.bytes, entry.loaded);
-    if (!filter.architecture.empty() && kernel.architecture != filter.architecture) continue;
+    if (!IsMeant(kernel.architecture, filter)) continue;
     if (filter.other_compilers && kernel.compiler == compiler) continue;
     kernels.push_back(std::move(kernel));
   }
@@ -198,7 +202,7 @@ void KernelStore::PurgeQuarantine(const KernelFilter& filter, RemovedKernels& re
     const bool matches =
         !record.has_value() ||
         (absl::StartsWith(key, filter.key_prefix) &&
-         (filter.architecture.empty() || record->architecture == filter.architecture) &&
+         IsMeant(record->architecture, filter) &&
          (!filter.other_compilers || record->compiler != compiler));
     if (!matches) continue;
     const absl::Status status = cache_->disk()->DropQuarantine(key);

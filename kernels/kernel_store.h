@@ -21,6 +21,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -111,7 +112,7 @@ struct StoredKernel {
 // Entries that match all that is given.
 struct KernelFilter {
   std::string key_prefix = {};
-  std::string architecture = {};
+  std::set<std::string> architectures = {};  // one of these; empty: any
   bool other_compilers = false;  // only those that this machine's compiler did not make
 };
 

@@ -98,7 +98,9 @@ absl::StatusOr<KernelFilter> FromProto(const v1::CacheFilter& from) {
     return OutOfRange("filter.key_prefix", from.key_prefix(),
                       "at most 64 lower-case hexadecimal digits");
   }
-  return KernelFilter{from.key_prefix(), from.architecture(), from.other_compilers()};
+  KernelFilter to{from.key_prefix(), {from.architectures().begin(), from.architectures().end()}, from.other_compilers()};
+  if (!from.architecture().empty()) to.architectures.insert(from.architecture());
+  return to;
 }
 
 v1::PrewarmProgress ToProto(const PrewarmPlan& from) {

@@ -151,7 +151,7 @@ grpc::ServerUnaryReactor* KernelAdmin::Purge(const absl::Status& allowed,
   const absl::StatusOr<KernelFilter> filter = FromProto(request.filter());
   if (!filter.ok()) return Defer(context_.Refuse(filter.status()), nullptr);
   const bool selective =
-      !filter->key_prefix.empty() || !filter->architecture.empty() || filter->other_compilers;
+      !filter->key_prefix.empty() || !filter->architectures.empty() || filter->other_compilers;
   if (!selective && !request.everything()) {
     return Defer(context_.Refuse(MissingField("filter, or everything")), nullptr);
   }

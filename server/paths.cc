@@ -89,6 +89,10 @@ absl::Status MakeDirectory(const std::filesystem::path& directory) {
   }
   int why = errno;
   if (why == EEXIST && std::filesystem::is_directory(directory, error)) return absl::OkStatus();
+  if (why == EEXIST && std::filesystem::is_symlink(directory, error) && !std::filesystem::exists(directory, error)) {
+    return SystemError(ENOENT, absl::StrCat("cannot create directory ", directory.string(), ", a symbolic link to ",
+                                            std::filesystem::read_symlink(directory, error).string()));
+  }
   if (why == EEXIST) why = ENOTDIR;
   return SystemError(why, absl::StrCat("cannot create directory ", directory.string()));
 }

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "client/gemmctl/architecture_list.h"
 #include "client/gemmctl/bounded_file.h"
 #include "client/gemmctl/cache_text.h"
 #include "client/gemmctl/command.h"
@@ -15,7 +16,7 @@ namespace gemmd::gemmctl {
 namespace {
 
 std::vector<Option> CacheOptions() {
-  return {{"arch", 0, "NAME", "", "list, purge, export: only kernels for this architecture"},
+  return {{"arch", 0, "LIST", "", "list, purge, export: only kernels for these architectures, comma separated"},
           {"key", 0, "PREFIX", "", "the same: only kernels whose key starts with this"},
           {"other-compilers", 0, "", "",
            "the same: only kernels that another compiler than the daemon's has made"},
@@ -36,10 +37,14 @@ absl::Status CheckKey(const std::string& what, const std::string& prefix) {
                                   " lower-case hexadecimal digits"));
 }
 
-v1::CacheFilter FilterOf(const Arguments& arguments) {
+absl::StatusOr<v1::CacheFilter> FilterOf(const Arguments& arguments) {
   v1::CacheFilter filter;
   filter.set_key_prefix(arguments.Text("key"));
-  filter.set_architecture(arguments.Text("arch"));
+  if (arguments.Has("arch")) {
+    GEMMD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ArchitectureNames(arguments.Text("arch")));
+    filter.set_architecture(names[0]);  // alone it is what older daemons know
+    for (size_t i = 1; i < names.size(); ++i) filter.add_architectures(names[i]);
+  }
   filter.set_other_compilers(arguments.Has("other-compilers"));
   return filter;
 }
@@ -52,10 +57,11 @@ absl::StatusOr<std::string> Operand(const Arguments& arguments, const std::strin
 absl::StatusOr<int> List(const Context& context, const Arguments& arguments,
                          const client::Admin& admin) {
   v1::ListCacheRequest request;
-  *request.mutable_filter() = FilterOf(arguments);
+  GEMMD_ASSIGN_OR_RETURN(*request.mutable_filter(), FilterOf(arguments));
   GEMMD_ASSIGN_OR_RETURN(const int64_t limit, arguments.Integer("limit", 1, 5000));
   request.set_limit(static_cast<uint32_t>(limit));
   GEMMD_ASSIGN_OR_RETURN(const v1::ListCacheResponse response, admin.ListCache(request));
+  if (!response.warning().empty()) context.Warn(response.warning());
   if (context.json) {
     context.PrintJson(ToJson(response));
     return kDone;
@@ -70,8 +76,6 @@ absl::StatusOr<int> List(const Context& context, const Arguments& arguments,
   context.Print(absl::StrCat("\n", response.matching(), " kernels, ",
                              BytesText(response.matching_bytes()), ", in ", response.directory(),
                              "\n"));
-  if (!response.warning().empty())
-    context.Print(absl::StrCat("warning: ", response.warning(), "\n"));
   return kDone;
 }
 
@@ -129,7 +133,7 @@ absl::StatusOr<int> Verify(const Context& context, const Arguments&, const clien
 absl::StatusOr<int> Purge(const Context& context, const Arguments& arguments,
                           const client::Admin& admin) {
   v1::PurgeCacheRequest request;
-  *request.mutable_filter() = FilterOf(arguments);
+  GEMMD_ASSIGN_OR_RETURN(*request.mutable_filter(), FilterOf(arguments));
   request.set_everything(arguments.Has("all"));
   if ((request.filter().ByteSizeLong() != 0) == request.everything()) {
     return BadArgument("purge removes either what --key, --arch and --other-compilers select, or --all");
@@ -157,7 +161,7 @@ absl::StatusOr<int> Export(const Context& context, const Arguments& arguments,
   GEMMD_ASSIGN_OR_RETURN(const std::string path, Operand(arguments, "the file to write"));
   GEMMD_ASSIGN_OR_RETURN(ExportFile file, ExportFile::Create(path, arguments.Has("force")));
   v1::ExportCacheRequest request;
-  *request.mutable_filter() = FilterOf(arguments);
+  GEMMD_ASSIGN_OR_RETURN(*request.mutable_filter(), FilterOf(arguments));
   v1::CacheChunk contents;
   uint64_t bytes = 0;
   absl::Status written;
@@ -221,11 +225,11 @@ void WarnOfCompiler(const Context& context, const client::Admin& admin, uint64_t
   const absl::StatusOr<v1::GetStatusResponse> status = admin.Status();
   const bool has_none = status.ok() && status->compiler().empty();
   const std::string text =
-      has_none ? absl::StrCat("warning: the daemon has no compiler (NVRTC): whether the ", kernels,
+      has_none ? absl::StrCat("the daemon has no compiler (NVRTC): whether the ", kernels,
                               " kernels are of its version could not be compared; they serve as long as there is none")
-               : absl::StrCat("warning: ", kernels, " come from another compiler than this daemon's: they serve only ",
+               : absl::StrCat(kernels, " come from another compiler than this daemon's: they serve only ",
                               "where there is none");
-  std::fprintf(context.err, "%s\n", text.c_str());
+  context.Warn(text);
 }
 
 absl::StatusOr<int> Import(const Context& context, const Arguments& arguments,
@@ -287,6 +291,7 @@ absl::Status CheckWords(const Action& action, const Arguments& arguments) {
     if (!arguments.Given(filter) || !arguments.Text(filter).empty()) continue;
     return BadArgument(absl::StrCat("--", filter, " is empty"));
   }
+  GEMMD_RETURN_IF_ERROR(FilterOf(arguments).status());
   return CheckKey("--key", arguments.Text("key"));
 }
 
@@ -323,6 +328,7 @@ Command CacheCommand() {
               "  gemmctl cache list --arch sm_90a\n"
               "  gemmctl cache export llama-sm_90a.kernels --arch sm_90a\n"
               "  gemmctl cache import llama-sm_90a.kernels\n"
+              "  gemmctl cache purge --arch sm_80,sm_86\n"
               "  gemmctl cache purge --other-compilers",
           .most_positional = 2,
           .run = RunCache};

@@ -17,16 +17,13 @@ void TellProblems(const Context& context, const std::string& what, const NamedKe
 
 void WarnOfOverflow(const Context& context, const std::string& what, const v1::CacheOverflow& overflow) {
   if (overflow.removed() > 0) {
-    const std::string text =
-        absl::StrCat("warning: ", overflow.removed(), " of the ", what, " kernels are gone again: they were purged ",
-                     "meanwhile, or another process removed them");
-    std::fprintf(context.err, "%s\n", text.c_str());
+    context.Warn(absl::StrCat(overflow.removed(), " of the ", what, " kernels are gone again: they were purged ",
+                              "meanwhile, or another process removed them"));
   }
   if (overflow.kernels() == 0) return;
-  const std::string text = absl::StrCat(
-      "warning: ", overflow.kernels(), " of the ", what, " kernels did not stay: all of them take ",
-      BytesText(overflow.needed_bytes()), ", and cache_max_bytes is ", BytesText(overflow.limit_bytes()));
-  std::fprintf(context.err, "%s\n", text.c_str());
+  context.Warn(absl::StrCat(overflow.kernels(), " of the ", what, " kernels did not stay: all of them take ",
+                            BytesText(overflow.needed_bytes()), ", and cache_max_bytes is ",
+                            BytesText(overflow.limit_bytes())));
 }
 
 }  // namespace gemmd::gemmctl

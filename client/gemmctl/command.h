@@ -44,6 +44,8 @@ struct Context {
   absl::StatusOr<client::Session> OpenSession(const std::string& name) const;
   // Text from the daemon may hold what other clients chose: only printable lines come out.
   void Print(const std::string& text) const { std::fputs(PrintableLines(text).c_str(), out); }
+  // On stderr, also beside JSON: what reads the answer does not find it there.
+  void Warn(const std::string& text) const { std::fputs(PrintableLines("warning: " + text + "\n").c_str(), err); }
   // ASCII only: other characters are escaped, broken ones replaced.
   void PrintJson(const nlohmann::ordered_json& value) const {
     Print(value.dump(2, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n");

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
+#include "client/gemmctl/architecture_list.h"
 #include "client/gemmctl/cache_text.h"
 #include "client/gemmctl/command.h"
 #include "client/gemmctl/export_file.h"
@@ -47,10 +47,8 @@ absl::Status SetRows(const Arguments& arguments, v1::PrewarmRequest& request) {
 absl::Status SetArchitectures(const std::string& list, v1::PrewarmRequest& request) {
   request.clear_architecture();
   request.clear_architectures();
-  for (const absl::string_view name : absl::StrSplit(list, ',')) {
-    if (name.empty()) return BadArgument(absl::StrCat("--arch '", list, "' has an empty name"));
-    request.add_architectures(std::string(name));
-  }
+  GEMMD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ArchitectureNames(list));
+  for (const std::string& name : names) request.add_architectures(name);
   return absl::OkStatus();
 }
 

@@ -135,6 +135,7 @@ const char* OriginText(const v1::TunedLayer& layer) {
 absl::StatusOr<int> ListTables(const Context& context, const Arguments&,
                                const client::Admin& admin) {
   GEMMD_ASSIGN_OR_RETURN(const v1::ListTuningResponse response, admin.ListTuning());
+  for (const std::string& warning : response.warnings()) context.Warn(warning);
   if (context.json) {
     context.PrintJson(ToJson(response));
     return kDone;
@@ -150,9 +151,6 @@ absl::StatusOr<int> ListTables(const Context& context, const Arguments&,
   context.Print(table.Text());
   if (response.truncated()) context.Print("there are more; --export writes all\n");
   if (response.directory().empty()) context.Print("kept in memory only\n");
-  for (const std::string& warning : response.warnings()) {
-    context.Print(absl::StrCat("warning: ", warning, "\n"));
-  }
   return kDone;
 }
 
@@ -219,15 +217,12 @@ absl::StatusOr<int> ImportTables(const Context& context, const Arguments& argume
     first += kEntriesAtATime;
   }
   const int code = sum.layers() == 0 && sum.stale() > 0 ? kFailed : kDone;
+  if (sum.stale() > 0) context.Warn(absl::StrCat(sum.stale(), " were measured with other kernels and are not taken"));
   if (context.json) {
     context.PrintJson(ToJson(sum));
     return code;
   }
   context.Print(absl::StrCat(sum.layers(), " layers imported\n"));
-  if (sum.stale() > 0) {
-    context.Print(absl::StrCat("warning: ", sum.stale(),
-                               " were measured with other kernels and are not taken\n"));
-  }
   return code;
 }
 

@@ -52,8 +52,12 @@ absl::Status MakeDirectory(const std::filesystem::path& directory) {
   std::error_code error;
   if (std::filesystem::exists(directory, error)) return absl::OkStatus();
   std::filesystem::create_directories(directory.parent_path(), error);
-  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-    return BadDirectory(directory, ErrnoText());
+  if (mkdir(directory.c_str(), 0700) == 0) return absl::OkStatus();
+  if (errno != EEXIST) return BadDirectory(directory, ErrnoText());
+  if (std::filesystem::is_symlink(directory, error) && !std::filesystem::exists(directory, error)) {
+    return BadDirectory(directory, absl::StrCat("a symbolic link to ",
+                                                std::filesystem::read_symlink(directory, error).string(),
+                                                ", which is not there"));
   }
   return absl::OkStatus();
 }

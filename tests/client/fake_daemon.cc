@@ -138,6 +138,17 @@ class FakeDaemon::Admins : public v1::AdminService::Service {
     return stored ? grpc::Status::OK
                   : MakeStatus({.code = grpc::StatusCode::UNAVAILABLE, .reason = "CACHE_WRITE"});
   }
+  grpc::Status ListCache(grpc::ServerContext* context, const v1::ListCacheRequest* request,
+                         v1::ListCacheResponse* response) override {
+    daemon_->cache_filter = request->filter();
+    *response = daemon_->listed_cache;
+    return daemon_->Enter("ListCache", context, false);
+  }
+  grpc::Status ListTuning(grpc::ServerContext* context, const v1::ListTuningRequest*,
+                          v1::ListTuningResponse* response) override {
+    *response = daemon_->listed_tuning;
+    return daemon_->Enter("ListTuning", context, false);
+  }
   grpc::Status ImportTuning(grpc::ServerContext* context, const v1::ImportTuningRequest*,
                             v1::ImportTuningResponse* response) override {
     *response = daemon_->imported_tuning;

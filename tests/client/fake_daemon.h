@@ -53,6 +53,9 @@ class FakeDaemon : public v1::SessionService::Service,
   std::atomic<uint64_t> armed_numerics{0};  // that batch-invariant requests may name; 0 = none
   // Registrations tell that they are here, and are never answered.
   std::optional<v1::RegisterLayerProgress> stuck_at;
+  v1::ListCacheResponse listed_cache;  // what ListCache answers
+  v1::CacheFilter cache_filter;        // that it was asked with last
+  v1::ListTuningResponse listed_tuning;
   v1::ImportTuningResponse imported_tuning;  // what ImportTuning answers
   uint64_t imported_of_other_compiler = 0;   // of the one kernel that ImportCache takes
   std::vector<v1::PrewarmOutcome> prewarmed = {v1::PREWARM_OUTCOME_NOT_STORED};  // what Prewarm tells

@@ -333,6 +333,32 @@ TEST_F(CacheTroubleTest, ALimitThatIsTooSmallForWhatComesIsToldWithNumbers) {
   EXPECT_THAT(Log(), HasSubstr("cache_max_bytes is too small for them"));
 }
 
+TEST_F(CacheTroubleTest, APurgeTakesSeveralArchitectures) {
+  StartAndFill();
+  const size_t kernels = Entries().size();
+  ASSERT_EQ(Prewarm("sm_86,sm_89").code, 0);
+  ASSERT_EQ(Entries().size(), 3 * kernels);
+  EXPECT_THAT(Gemmctl({"cache", "purge", "--arch", "sm_80,sm_89"}).out,
+              HasSubstr(absl::StrCat(2 * kernels, " kernels removed")));
+  EXPECT_THAT(Gemmctl({"cache", "list", "--arch", "sm_86,sm_80"}).out, HasSubstr(absl::StrCat(kernels, " kernels, ")));
+}
+
+TEST_F(CacheTroubleTest, ADirectoryThatIsALinkToNothingIsSaid) {
+  const std::string gone = directory_ + "/gone";
+  cache_ = directory_ + "/link";
+  fs::create_directory_symlink(gone, cache_);
+  const std::string fault = "cannot create directory " + cache_ + ", a symbolic link to " + gone + ": No such file";
+  for (const char* below : {"", "/cache"}) {
+    cache_ = directory_ + "/link" + below;
+    LaunchDaemon();
+    EXPECT_EQ(daemon_->Wait(absl::Seconds(20)), kCannotCreate) << below;
+    EXPECT_THAT(Log(), HasSubstr(fault)) << below;
+  }
+  fs::create_directory(gone);
+  StartDaemon();
+  EXPECT_EQ(Gemmctl({"cache", "list"}).code, 0);
+}
+
 TEST_F(CacheTroubleTest, APurgeDuringAPrewarmIsToldAsOne) {
   StartAndFill();
   const size_t kernels = Entries().size();

@@ -155,11 +155,37 @@ TEST_F(GemmctlDaemonTest, AnImportOfTuningThatTakesNothingFails) {
   for (const char* output : {"text", "json"}) {
     EXPECT_EQ(Gemmctl({"tune", "--import", path, "-o", output}).code, kFailed) << output;
   }
-  EXPECT_THAT(Gemmctl({"tune", "--import", path}).out, HasSubstr("2 were measured with other kernels"));
+  const ToolRun run = Gemmctl({"tune", "--import", path});
+  EXPECT_EQ(run.out, "0 layers imported\n");
+  EXPECT_EQ(run.err, "warning: 2 were measured with other kernels and are not taken\n");
   daemon_->imported_tuning.set_layers(1);
   EXPECT_EQ(Gemmctl({"tune", "--import", path}).code, kDone) << "some were taken";
   daemon_->imported_tuning.Clear();
   EXPECT_EQ(Gemmctl({"tune", "--import", path}).code, kDone) << "an empty export";
+}
+
+TEST_F(GemmctlDaemonTest, WarningsAreForStderrWhateverTheOutput) {
+  daemon_->listed_cache.set_warning("the directory\x1b[2J takes no kernels");
+  daemon_->listed_tuning.add_warnings("one table is damaged");
+  for (const char* output : {"text", "json"}) {
+    const ToolRun cache = Gemmctl({"cache", "list", "-o", output});
+    EXPECT_EQ(cache.code, kDone);
+    EXPECT_THAT(cache.out, testing::Not(HasSubstr("warning: ")));
+    EXPECT_THAT(cache.err, testing::AllOf(testing::StartsWith("warning: the directory"), HasSubstr("takes no kernels\n"),
+                                          testing::Not(HasSubstr("\x1b"))));
+    const ToolRun tune = Gemmctl({"tune", "--list", "-o", output});
+    EXPECT_EQ(tune.code, kDone);
+    EXPECT_THAT(tune.out, testing::Not(HasSubstr("warning: ")));
+    EXPECT_EQ(tune.err, "warning: one table is damaged\n");
+  }
+}
+
+TEST_F(GemmctlDaemonTest, AFilterTakesSeveralArchitectures) {
+  ASSERT_EQ(Gemmctl({"cache", "list", "--arch", "sm_80,sm_86,sm_90a"}).code, kDone);
+  EXPECT_EQ(daemon_->cache_filter.architecture(), "sm_80");
+  EXPECT_THAT(daemon_->cache_filter.architectures(), testing::ElementsAre("sm_86", "sm_90a"));
+  ASSERT_EQ(Gemmctl({"cache", "list", "--arch", "sm_80"}).code, kDone);
+  EXPECT_EQ(daemon_->cache_filter.architectures_size(), 0);
 }
 
 TEST_F(GemmctlDaemonTest, RegisterAllTellsTheErrorOfWhatWasQuantized) {

@@ -172,6 +172,8 @@ TEST(CacheUsageTest, EveryActionTakesItsOwnOptionsOnly) {
                                              {"purge", "--all", "--other-compilers"},
                                              {"purge"},
                                              {"purge", "--arch", ""},
+                                             {"purge", "--arch", "sm_80,"},
+                                             {"export", "/no/such", "--arch", "sm_80,,sm_86"},
                                              {"purge", "--other-compilers", "--arch", ""},
                                              {"purge", "--other-compilers", "--key", ""},
                                              {"list", "--all"},
@@ -186,6 +188,7 @@ TEST(CacheUsageTest, EveryActionTakesItsOwnOptionsOnly) {
   }
   EXPECT_EQ(Without({"cache", "purge", "--all"}).code, kNotRunning);
   EXPECT_EQ(Without({"cache", "purge", "--arch", "sm_90a", "--other-compilers"}).code, kNotRunning);
+  EXPECT_EQ(Without({"cache", "purge", "--arch", "sm_80,sm_86"}).code, kNotRunning);
   EXPECT_EQ(Without({"cache", "list", "--arch", "sm_90a", "--limit", "5"}).code, kNotRunning);
 }
 

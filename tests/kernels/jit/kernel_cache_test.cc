@@ -291,6 +291,14 @@ TEST_F(KernelCacheTest, UnusableDirectoryWarnsAndWorksFromMemory) {
   EXPECT_THAT(cache->stats().warning, HasSubstr("is not used"));
 }
 
+TEST_F(KernelCacheTest, ADirectoryThatIsALinkToNothingIsSaid) {
+  fs::create_directory_symlink(parent_ / "gone", directory_);
+  const auto cache = Open();
+  ASSERT_TRUE(Get(*cache).ok());
+  EXPECT_THAT(cache->stats().warning,
+              HasSubstr("is not used: a symbolic link to " + (parent_ / "gone").string() + ", which is not there"));
+}
+
 TEST_F(KernelCacheTest, DirectoryThatEveryoneMayWriteIsNotTrusted) {
   fs::create_directory(directory_);
   ASSERT_EQ(chmod(directory_.c_str(), 0777), 0);

@@ -59,7 +59,7 @@ TEST_F(BundleBoundTest, OneByteMoreIsRefusedWithSizeBoundAndAdviceItsPartsAreNot
   EXPECT_THAT(std::string(refused.message()),
               HasSubstr(absl::StrCat("has ", bytes, " bytes, must have at most ", bytes - 1,
                                      ": export the kernels in parts")));
-  EXPECT_EQ(store->Export({.architecture = "sm_80"})->entries, 1);
+  EXPECT_EQ(store->Export({.architectures = {"sm_80"}})->entries, 1);
   EXPECT_EQ(store->Export({.key_prefix = "b"})->entries, 1);
 }
 

@@ -134,7 +134,8 @@ TEST_F(KernelStoreTest, ListsVerifiesAndPurges) {
   EXPECT_EQ(listed[0].architecture, "sm_80");
   EXPECT_THAT(listed[0].usage, HasSubstr("registers"));
   EXPECT_THAT(listed[0].compiler, HasSubstr("13."));
-  EXPECT_TRUE(store->List({.architecture = "sm_90a"})->empty());
+  EXPECT_TRUE(store->List({.architectures = {"sm_90a", "sm_86"}})->empty());
+  EXPECT_EQ(store->List({.architectures = {"sm_90a", "sm_80"}})->size(), listed.size());
   EXPECT_TRUE(store->List({.other_compilers = true})->empty());
   EXPECT_EQ(store->List({.key_prefix = listed[1].key.substr(0, 16)})->size(), 1);
 

@@ -24,7 +24,9 @@
 #include "kernels/device/ptx/warpgroup.cuh"
 #include "kernels/device/shared_product_sm90.cuh"
 #include "kernels/device/slab_copy_sm90.cuh"
-#include "kernels/device/slab_product_sm90.cuh"
+#include "kernels/device/slab_part_product_sm90.cuh"
+#include "kernels/device/slab_run_product_sm90.cuh"
+#include "kernels/device/slab_unit_product_sm90.cuh"
 #include "kernels/device/store_terms_sm90.cuh"
 #include "kernels/device/store_warp_sm90.cuh"
 #include "kernels/device/tile_place_sm90.cuh"
@@ -98,11 +100,21 @@ struct TokenPartsSm90 {
     }
   }
 };
+template <class Config, bool kSumsInUnit = MatrixStepSm90<Config>::kSumsInUnit, bool kIsLarge = (Config::kTokens > 128)>
+struct DecodedPartsSm90 {
+  using Type = RowPartsSm90<Config, SlabUnitProductSm90<Config>>;
+};
+template <class Config>
+struct DecodedPartsSm90<Config, false, false> {
+  using Type = RowPartsSm90<Config, SlabRunProductSm90<Config>>;
+};
+template <class Config>
+struct DecodedPartsSm90<Config, false, true> {
+  using Type = RowPartsSm90<Config, SlabPartProductSm90<Config>>;
+};
 template <class Config, bool kIsDirect = Sm90Tile<Config>::kIsDirect,
           bool kByToken = MatrixStepSm90<Config>::kPromotesByToken>
-struct TilePartsSm90 {
-  using Type = RowPartsSm90<Config, SlabProductSm90<Config>>;
-};
+struct TilePartsSm90 : DecodedPartsSm90<Config> {};
 template <class Config>
 struct TilePartsSm90<Config, true, false> {
   using Type = RowPartsSm90<Config, SharedProductSm90<Config>>;

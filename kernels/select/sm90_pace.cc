@@ -36,7 +36,7 @@ constexpr Row kFewDirectWithXScales = {{{382, 5100, 2050}, {398, 5700, 2200}, {4
 
 // device/gemm_sm90_slab.cuh. Where a tile does not exist, its pace is that of 128 tokens.
 constexpr Row kSlabInUnit = {{{350, 4100, 3100}, {489, 3950, 4750}, {930, 6850, 6600}}};
-constexpr Row kSlabInParts = {{{675, 5100, 5950}, {675, 5100, 5950}, {1217, 7250, 10050}}};
+constexpr Row kSlabInParts = {{{628, 5100, 5950}, {628, 5100, 5950}, {1217, 7250, 10050}}};
 constexpr Row kSlabInInt8Parts = {{{689, 6700, 4800}, {689, 6700, 4800}, {1301, 8050, 9200}}};
 constexpr Row kSlabWithXScales = {{{1046, 6300, 3300}, {1046, 6300, 3300}, {1046, 6300, 3300}}};
 constexpr Row kSharedInUnit = {{{231, 7350, 1450}, {410, 6350, 5000}, {811, 8650, 7850}}};

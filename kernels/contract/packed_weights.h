@@ -3,7 +3,8 @@
 // Shapes  A slab is the columns of 128 bytes of a row of x: 64 of 16 bits or 128 of 8 bits. K comes
 //         in chunks of 2 slabs, rows of N in units of 64. A unit of a chunk is
 //           scales       [sets][32 pairs][2]     8, 16 or 32 bits; none when scales are per row
-//           zero points  [sets][32 pairs][2]     1 byte; none when the weights have none
+//           zero points  [sets][32 pairs][2]     1 byte; or float32, -zero point * scale (scales are
+//                                                float32 then); none when the weights have none
 //           codes        [slabs][planes][...]
 //         units of one chunk follow each other, then the next chunk. The last chunk keeps only the
 //         slabs that K reaches. A set holds one scale per row for scale_step columns of the chunk;
@@ -47,7 +48,7 @@ struct PackedLayout {
   int slabs = kSlabsPerChunk;  // of a chunk
   int scale_bytes = 0;   // 0, 1, 2 or 4
   int scale_step = 128;  // columns a set of scales is for: a power of two, at most a chunk
-  bool has_zero_points = false;
+  int zero_point_bytes = 0;  // 0, 1 or 4
   bool begins_with_codes = false;  // in a stage: tiles lie at multiples of kTileAlignment
 
   constexpr int slab_columns() const { return kSlabRowBytes * 8 / operand_bits; }
@@ -57,7 +58,8 @@ struct PackedLayout {
 
   constexpr bool is_direct() const { return code_bits == operand_bits; }
   constexpr int sets() const { return chunk_columns() / scale_step; }
-  constexpr int set_bytes() const { return kUnitRows * (scale_bytes + (has_zero_points ? 1 : 0)); }
+  constexpr bool has_zero_points() const { return zero_point_bytes != 0; }
+  constexpr int set_bytes() const { return kUnitRows * (scale_bytes + zero_point_bytes); }
   constexpr int scale_offset() const { return begins_with_codes ? slabs * slab_bytes() : 0; }
   constexpr int zero_point_offset() const {
     return scale_offset() + kUnitRows * sets() * scale_bytes;

@@ -28,6 +28,11 @@
 namespace gemmd {
 
 enum class ZeroPointKind : uint8_t { kNone, kInteger, kFloat };
+
+// Bytes of a zero point among packed weights (packed_weights.h).
+constexpr int PackedZeroPointBytes(ZeroPointKind kind) {
+  return kind == ZeroPointKind::kFloat ? 4 : kind == ZeroPointKind::kInteger ? 1 : 0;
+}
 enum class SecondaryScaleKind : uint8_t { kNone, kTensor, kChannel };
 enum class ActivationScaleKind : uint8_t { kNone, kStaticTensor, kDynamicToken, kDynamicGroup };
 

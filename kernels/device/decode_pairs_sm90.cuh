@@ -17,6 +17,8 @@
 #include "kernels/device/portable.cuh"
 #include "kernels/device/ptx/fuse_pairs.cuh"
 #include "kernels/device/ptx/multiply_pairs.cuh"
+#include "kernels/device/ptx/narrow_pair.cuh"
+#include "kernels/device/ptx/permute_bytes.cuh"
 #include "kernels/device/ptx/select_or.cuh"
 #include "kernels/device/ptx/subtract_pairs.cuh"
 #include "kernels/device/slab_codes_sm90.cuh"
@@ -34,6 +36,9 @@ struct PairMath {
   // a * b + c
   __device__ static uint32_t Fuse(uint32_t a, uint32_t b, uint32_t c) {
     return ptx::FusePairs<kType>(a, b, c);
+  }
+  __device__ static uint32_t Narrow(float low, float high) {
+    return ptx::NarrowPair<kType>(low, high);
   }
 };
 
@@ -91,6 +96,13 @@ struct DecodePairsSm90 {
     return Math::Fuse(codes.template Raised<0>(v), factor, offset);
   }
 
+  // Integers in float32: code * scale + offset, rounded once.
+  template <class Codes>
+  __host__ __device__ static uint32_t DecodeLine(const Codes& codes, int v, float scale, float offset) {
+    const uint32_t pair = codes.template Raised<0>(v);
+    return Math::Narrow(CodeInFloat32<0x7610>(pair) * scale + offset, CodeInFloat32<0x7632>(pair) * scale + offset);
+  }
+
   // Floats: the weight times 2^-kDebt times `scale`, which is twice in a register.
   template <class Codes>
   __host__ __device__ static uint32_t DecodeRaised(const Codes& codes, int v, uint32_t scale) {
@@ -121,6 +133,13 @@ struct DecodePairsSm90 {
 
  private:
   static constexpr uint32_t kSignBits = 0x80008000u;
+
+  // The half of a pair that `kBytes` picks: its bits behind those of 2^23 are 2^23 + code.
+  template <uint32_t kBytes>
+  __host__ __device__ static float CodeInFloat32(uint32_t pair) {
+    constexpr uint32_t kTwo23 = 0x4b000000u;
+    return FloatOf(ptx::PermuteBytes(pair, kTwo23, kBytes)) - FloatOf(kTwo23);
+  }
 
   template <class Codes>
   __host__ __device__ static uint32_t DecodeByMagic(const Codes& codes, int v, uint32_t offset) {

@@ -19,7 +19,7 @@ struct Sm90Tile {
             .has_signs_apart = Operand().has_signs_apart(),
             .scale_bytes = Config::kGroupScale.bits / 8,
             .scale_step = Config::kScaleStep,
-            .has_zero_points = Config::kZeroPoint == ZeroPointKind::kInteger};
+            .zero_point_bytes = PackedZeroPointBytes(Config::kZeroPoint)};
   }
   // A unit in a stage.
   static constexpr PackedLayout Unit() {
@@ -31,9 +31,9 @@ struct Sm90Tile {
     return {Unit(),          Config::kTokens,    Config::kRowGroups, Config::kColumnGroups,
             Config::kStages, Config::kHasXScales};
   }
-  // What sums of raised integers lack.
+  // What sums of raised integers lack; those with floating-point zero points are decoded in float32.
   static constexpr float kSumFactor =
-      Operand().is_raised() ? 1 << -Sm90Operand::kRaisedExponent : 1;
+      Operand().is_raised() && Config::kZeroPoint != ZeroPointKind::kFloat ? 1 << -Sm90Operand::kRaisedExponent : 1;
   static constexpr int kXBytes = Operand().bits() / 8;  // of an element
   static constexpr int kChunkColumns = Unit().chunk_columns();
   static constexpr bool kIsDirect = Layout().is_direct();

@@ -39,9 +39,12 @@ struct WeightUnitSm90 {
   // Codes are the operands.
   static constexpr bool kIsDirect = Tile::kIsDirect;
   static constexpr bool kIsInteger = Tile::Operand().is_integer_weight();
+  // Weights are code * scale + offset in float32, rounded once.
+  static constexpr bool kIsLine = Config::kZeroPoint == ZeroPointKind::kFloat;
+  static_assert(!kIsLine || (kIsWide && kOnWeights && Config::kGroupScale == kFloat32), "kernels/pack packs them so");
   // Scales are in the one fma that decodes a weight.
   static constexpr bool kFusesScales =
-      kOnWeights &&
+      kOnWeights && !kIsLine &&
       Tile::Operand().can_fuse(Config::kZeroPoint == ZeroPointKind::kInteger, kSets);
   static_assert(!Tile::Operand().is_raised() || !kOnWeights || Config::kScaleIsRelative,
                 "raised codes times scales of 2 and more may be infinite");
@@ -55,7 +58,8 @@ struct WeightUnitSm90 {
   static constexpr int kHeldSlabs = kIsDirect ? 1 : Tile::Unit().slabs;
 
   SlabCodesSm90<Tile> codes[kHeldSlabs];
-  float scales[kSets][2];  // for the sums
+  float scales[kSets][2];  // for the sums, or of lines
+  float line_offsets[kIsLine ? kSets : 1][2];
   uint32_t weight_scales[kSets]
                         [2];  // for the weights: twice in a register in x's type, or folded steps
   uint32_t offsets[kSets][2];
@@ -140,8 +144,10 @@ struct WeightUnitSm90 {
     if constexpr (kIsWide) {
       GEMMD_UNROLL
       for (int i = 0; i < 4; ++i) {
-        const uint32_t scale = weight_scales[set][i % 2];
-        if constexpr (kFusesScales) {
+        const uint32_t scale = kIsLine ? 0 : weight_scales[set][i % 2];
+        if constexpr (kIsLine) {
+          a[i] = Decoder::DecodeLine(from, 4 * step + i, scales[set][i % 2], line_offsets[set][i % 2]);
+        } else if constexpr (kFusesScales) {
           a[i] = Decoder::DecodeFused(from, 4 * step + i, scale, scales_beside[set][i % 2],
                                       offsets[set][i % 2]);
         } else if constexpr (kOnWeights && Config::kScaleIsRelative && !kIsInteger) {
@@ -217,6 +223,13 @@ struct WeightUnitSm90 {
 
   __device__ void LoadOffset(const char* unit, int set, int pair) {
     if constexpr (kFusesScales) return;  // scaled too
+    if constexpr (kIsLine) {
+      const auto* pairs = reinterpret_cast<const float2*>(unit + Tile::Unit().zero_point_offset());
+      const float2 both = pairs[set * 32 + pair];
+      line_offsets[set][0] = both.x;
+      line_offsets[set][1] = both.y;
+      return;
+    }
     if constexpr (Config::kZeroPoint == ZeroPointKind::kInteger) {
       const auto* pairs =
           reinterpret_cast<const uint16_t*>(unit + Tile::Unit().zero_point_offset());

@@ -54,7 +54,7 @@ class ScalePacker {
   absl::StatusOr<PackedScales> Pack() {
     const bool has_row_exponents = packing_.is_relative || packing_.is_folded;
     for (int64_t row = 0; has_row_exponents && row < shape_.n; ++row) {
-      row_exponents_.push_back(LargestExponent(row));
+      row_exponents_.push_back(has_float_zero_points() ? LargestWeightExponent(row) : LargestExponent(row));
     }
     PackedScales packed;
     const int64_t units = PackedLayout::Units(shape_.n);
@@ -72,6 +72,7 @@ class ScalePacker {
 
  private:
   const PackedLayout& layout() const { return packing_.layout; }
+  bool has_float_zero_points() const { return spec_.zero_point == ZeroPointKind::kFloat; }
   int RowsOf(int64_t unit) const {
     return static_cast<int>(std::min<int64_t>(PackedLayout::kUnitRows,
                                               shape_.n - unit * PackedLayout::kUnitRows));
@@ -98,12 +99,17 @@ class ScalePacker {
         const int place = set * PackedLayout::kUnitRows + PackedLayout::PairIndex(row_of_unit);
         const int64_t index = GridRow(row) * scale_columns_ + grid_column;
         std::byte* const scale = to + place * layout().scale_bytes;
+        std::byte* const zero_point = to + layout().zero_point_offset() - layout().scale_offset() +
+                                      place * layout().zero_point_bytes;
+        if (has_float_zero_points()) {
+          GEMMD_RETURN_IF_ERROR(PackLine(row, index, scale, zero_point));
+          continue;
+        }
         GEMMD_RETURN_IF_ERROR(PackScale(row, column, index, scale));
-        if (!layout().has_zero_points) continue;
+        if (!layout().has_zero_points()) continue;
         const auto zero = ValueAt<int16_t>(tensors_.zero_points, index);
         if (zero < 0 || zero > 255) return NotPacked(absl::StrCat("zero point ", zero));
-        to[layout().zero_point_offset() - layout().scale_offset() + place] =
-            static_cast<std::byte>(zero);
+        *zero_point = static_cast<std::byte>(zero);
       }
     }
     return absl::OkStatus();
@@ -133,6 +139,37 @@ class ScalePacker {
     }
     return largest == 0 ? 0 : std::ilogb(largest);
   }
+  // With floating-point zero points: so that the row's largest possible weight is 2^7 to 2^8, relative to it, as
+  // 8-bit integers are.
+  int LargestWeightExponent(int64_t row) const {
+    const auto most = static_cast<double>(device::LowBits(spec_.weight.bits));
+    double largest = 0;
+    for (int64_t column = 0; column < scale_columns_; ++column) {
+      const int64_t index = GridRow(row) * scale_columns_ + column;
+      const double zero = ValueAt<float>(tensors_.zero_points, index);
+      const double weight = std::abs(GridScale(index)) * std::max(std::abs(zero), std::abs(most - zero));
+      if (std::isfinite(weight)) largest = std::max(largest, weight);
+    }
+    return largest == 0 ? 0 : std::ilogb(largest) - 7;
+  }
+  double GridScale(int64_t index) const {
+    return spec_.scale.present() ? ScaleAt(spec_.scale, tensors_.scales, index) : 1.0;
+  }
+
+  // Slope and offset of weight = code * scale - zero point * scale.
+  absl::Status PackLine(int64_t row, int64_t index, std::byte* scale_to, std::byte* offset_to) const {
+    const double scale = std::ldexp(GridScale(index), -RowExponent(row));
+    const auto zero = static_cast<double>(ValueAt<float>(tensors_.zero_points, index));
+    const auto slope = static_cast<float>(scale);
+    const auto offset = static_cast<float>(-zero * scale);
+    if (!std::isfinite(slope) || !std::isfinite(offset)) {
+      return NotPacked("scales or floating-point zero points that are infinite or no number");
+    }
+    std::memcpy(scale_to, &slope, sizeof(slope));
+    std::memcpy(offset_to, &offset, sizeof(offset));
+    return absl::OkStatus();
+  }
+
   int RowExponent(int64_t row) const {
     return row_exponents_.empty() ? 0 : row_exponents_[static_cast<size_t>(row)];
   }
@@ -182,7 +219,7 @@ class ScalePacker {
     const bool row_scales = spec_.scale.present() && !packing_.group_scale.present();
     const bool secondary = spec_.secondary_scale != SecondaryScaleKind::kNone;
     const int debt = packing_.is_folded ? Sm90Operand::kFoldedDebt
-                                        : packing_.operand.DebtExponent(layout().has_zero_points);
+                                        : packing_.operand.DebtExponent(layout().has_zero_points());
     std::vector<std::byte> factors;
     if (!row_scales && !secondary && debt == 0 && !packing_.is_relative) return factors;
     factors.resize(static_cast<size_t>(shape_.n) * sizeof(float));
@@ -226,7 +263,7 @@ PackArgs PackArgsOf(const QuantSpec& spec, const LayerShape& shape) {
   args.n = shape.n;
   args.k = shape.k;
   args.layout = packing.layout;
-  args.map = CodeMapOf(packing.operand, packing.layout.has_zero_points);
+  args.map = CodeMapOf(packing.operand, packing.layout.has_zero_points());
   return args;
 }
 

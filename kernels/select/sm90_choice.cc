@@ -73,13 +73,13 @@ int RegistersNeeded(const Sm90Config& config) {
   const int operands = from_shared ? 0 : (in_parts ? 1 : 2) * PackedLayout::kRegisters;
   const int codes = is_direct ? 0 : layout.slabs * layout.WordsOfThread(layout.code_bits) / (alternates ? 2 : 1);
   const bool is_fused = config.scale_on_weights &&
-                        config.operand().can_fuse(layout.has_zero_points, layout.sets());
+                        config.operand().can_fuse(layout.has_zero_points(), layout.sets());
   const int scale_copies = is_fused ? 3 : config.scale_on_weights ? 1 : 2;
   const int sets = alternates ? (layout.sets() + 1) / 2 : layout.sets();
   const int scales = config.group_scale.present() ? sets * 2 * scale_copies : 0;
-  const int offsets = layout.has_zero_points ? layout.sets() * 2 : 0;
+  const int offsets = layout.has_zero_points() ? layout.sets() * 2 : 0;
   // Integers less their zero points on the way to operands; sums of 32 columns on the way to floats.
-  const bool has_conversions = layout.has_zero_points || layout.sets() >= 8;
+  const bool has_conversions = layout.has_zero_points() || layout.sets() >= 8;
   const int conversions =
       config.operand().is_int8() && has_conversions && !config.is_slabwise() ? 24 : 0;
   const int places_and_counters = config.is_slabwise() ? 16 : 24;

@@ -97,6 +97,10 @@ bool HasNarrowActivations(const QuantSpec& spec) {
          spec.activation == kInt8;
 }
 
+const char* ZeroPointMark(ZeroPointKind kind) {
+  return kind == ZeroPointKind::kInteger ? "z" : kind == ZeroPointKind::kFloat ? "fz" : "";
+}
+
 }  // namespace
 
 std::string RenderProgram(const Sm90Config& config) {
@@ -116,7 +120,7 @@ PackedLayout Sm90Config::layout() const {
   PackedLayout layout = CodeLayoutOf(operand());
   layout.scale_bytes = group_scale.bits / 8;
   layout.scale_step = scale_step;
-  layout.has_zero_points = zero_point == ZeroPointKind::kInteger;
+  layout.zero_point_bytes = PackedZeroPointBytes(zero_point);
   return layout;
 }
 
@@ -164,7 +168,7 @@ std::string KernelName(const Sm90Config& config) {
           : "rows";
   return absl::StrCat(
       "gemm_sm90_", x, config.has_x_scales ? "s_" : "_", NumberFormatName(config.weight),
-      config.zero_point == ZeroPointKind::kInteger ? "z_" : "_", scale, "_", config.tokens, "x",
+      ZeroPointMark(config.zero_point), "_", scale, "_", config.tokens, "x",
       block.rows(), "x", config.column_groups * block.layout.chunk_columns(),
       config.sharers > 1 ? absl::StrCat("_share", config.sharers) : "",
       config.weight_sharers > 1 ? absl::StrCat("_wshare", config.weight_sharers) : "",
@@ -189,7 +193,6 @@ absl::Status SupportsSm90(const QuantSpec& spec, const LayerShape& shape,
   if (shape.experts != 1) return NoSm90Kernel(absl::StrCat(shape.experts, " experts"));
   if (shape.n >= kLargestN) return NoSm90Kernel(absl::StrCat("N = ", shape.n));
   if (shape.k >= kLargestK) return NoSm90Kernel(absl::StrCat("K = ", shape.k));
-  if (spec.zero_point == ZeroPointKind::kFloat) return NoSm90Kernel("floating-point zero points");
   if (spec.has_group_index) return NoSm90Kernel("a group index");
   const std::vector<ElementType> types = Sm90XTypes(spec);
   if (types.empty()) return NoSm90Kernel(absl::StrCat(NumberFormatName(spec.weight), " weights"));
@@ -202,6 +205,12 @@ absl::Status SupportsSm90(const QuantSpec& spec, const LayerShape& shape,
   if (HasGroups(spec, shape) && spec.scale_block_k % step != 0) {
     return NoSm90Kernel(absl::StrCat("groups of ", spec.scale_block_k,
                                      " columns, which are no multiple of ", step));
+  }
+  if (spec.zero_point == ZeroPointKind::kFloat) {
+    if (!operand.is_wide()) return NoSm90Kernel("floating-point zero points with 8-bit activations");
+    if (spec.weight.kind != NumberKind::kInteger) {
+      return NoSm90Kernel(absl::StrCat(NumberFormatName(spec.weight), " weights with floating-point zero points"));
+    }
   }
   // Eight sets of scales and zero points do not fit into the registers of one thread.
   if (!operand.is_wide() && spec.zero_point == ZeroPointKind::kInteger && HasGroups(spec, shape) &&
@@ -244,8 +253,13 @@ Sm90Packing Sm90PackingOf(const QuantSpec& spec, const LayerShape& shape) {
         (IsScaledExactly(spec.weight, spec.scale, ElementType::kBFloat16) ||
          (spec.weight.kind == NumberKind::kInteger && packing.group_scale == kBFloat16));
   }
+  // They are decoded in float32, times the scale.
+  if (spec.zero_point == ZeroPointKind::kFloat) {
+    packing.group_scale = kFloat32;
+    packing.is_relative = true;
+  }
   packing.layout.scale_bytes = packing.group_scale.bits / 8;
-  packing.layout.has_zero_points = spec.zero_point == ZeroPointKind::kInteger;
+  packing.layout.zero_point_bytes = PackedZeroPointBytes(spec.zero_point);
   return packing;
 }
 
@@ -253,11 +267,12 @@ bool Sm90MayNotFit(const QuantSpec& spec) {
   const Sm90Operand operand = {spec.weight, Sm90XTypes(spec).front()};
   return (operand.is_wide() && spec.weight.special != SpecialValues::kNone) ||
          (spec.zero_point != ZeroPointKind::kNone && spec.weight.bits == 8) ||
+         spec.zero_point == ZeroPointKind::kFloat ||
          operand.can_fold(spec.scale);
 }
 
 bool Sm90ScalesWeights(const QuantSpec& spec, const Sm90Packing& packing, ElementType x_type) {
-  return packing.is_folded ||
+  return packing.is_folded || spec.zero_point == ZeroPointKind::kFloat ||
          (packing.is_relative && IsScaledExactly(spec.weight, spec.scale, x_type));
 }
 

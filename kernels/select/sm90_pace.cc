@@ -113,12 +113,16 @@ bool HasPlanes(const Sm90Config& config) {
   return (bits & (bits - 1)) != 0 && !config.layout().has_whole_threes();
 }
 
+// Weights decoded in float32; of the instructions, not measured.
+constexpr double kFewLines = 2.2;
+
 double FewDecodingFactor(const Sm90Config& config) {
   const bool is_wide = config.operand().is_wide();
+  if (config.zero_point == ZeroPointKind::kFloat) return kFewLines;
   if (HasPlanes(config)) return is_wide ? 1.88 : 1.17;
   if (!is_wide) return 1;
   if (config.weight.bits == 8) return config.weight.kind == NumberKind::kInteger ? 1.19 : 1.43;
-  if (config.layout().has_zero_points) return 1.51;
+  if (config.layout().has_zero_points()) return 1.51;
   if (config.weight.kind != NumberKind::kInteger) return 1.31;
   return config.weight.bits < 4 ? 1.18 : 1;
 }
@@ -130,11 +134,12 @@ double DecodingFactor(const Sm90Config& config) {
   const bool is_wide = config.operand().is_wide();
   const bool is_slabwise = config.is_slabwise();
   if (config.tokens > 128) return 1;
+  if (config.zero_point == ZeroPointKind::kFloat) return config.tokens <= 64 ? 1.8 : 1.3;
   if (HasPlanes(config)) {
     if (!is_wide) return is_slabwise ? 1.05 : 1.27;
     return config.tokens <= 64 ? 1.4 : 1.2;
   }
-  if (is_wide && config.layout().has_zero_points) return 1.08;
+  if (is_wide && config.layout().has_zero_points()) return 1.08;
   const bool is_int8 = config.weight.bits == 8 && config.weight.kind == NumberKind::kInteger;
   return is_wide && is_int8 && !is_slabwise && config.tokens <= 64 ? 1.24 : 1;
 }

@@ -120,6 +120,23 @@ TEST_F(PackedGemmTest, SmallLayersOfEveryGranularity) {
   RunPacked({specs[4]}, {1, 576, 1152}, CasesOfM({1, 16, 17, 32, 64, 128, 257}, {.sampled = 24}));
 }
 
+TEST_F(PackedGemmTest, SmallLayersWithFloatingPointZeroPoints) {
+  std::vector<QuantSpec> specs;
+  const std::vector<NumberFormat> scales = {kFloat16, kBFloat16, kFloat32, kFloat8E4M3, kNoFormat, kFloat8E8M0};
+  const std::vector<int64_t> groups = {128, 16, 64, 0, 48, 256};
+  for (int bits = 1; bits <= 8; ++bits) {
+    const size_t i = specs.size();
+    specs.push_back(Spec(IntegerFormat(bits), scales[i % scales.size()], 1, groups[i % groups.size()]));
+    specs.back().secondary_scale = static_cast<SecondaryScaleKind>(i % 3);
+    if (i % 2 == 0) specs.back().bias = kBFloat16;
+  }
+  specs.push_back(Spec(IntegerFormat(4), kFloat32, 0, 0));
+  specs.push_back(Spec(IntegerFormat(4), kBFloat16, 96, 128));
+  for (QuantSpec& spec : specs) spec.zero_point = ZeroPointKind::kFloat;
+  RunPacked(specs, {1, 130, 652}, Cases({1, 16, 40, 65, 130, 264}, {kFloat16, kBFloat16}));
+  RunPacked(specs, {1, 65, 250}, CasesOfM({1, 17, 72, 130, 264}, {.integer_valued = true}), {.integer_valued = true});
+}
+
 // With scales of 8-bit activations: none, per row, and static.
 TEST_F(PackedGemmTest, LayersOfEveryFormatWithEightBitActivations) {
   const std::vector<NumberFormat> scales = {kBFloat16, kFloat32, kFloat16, kFloat8E8M0};

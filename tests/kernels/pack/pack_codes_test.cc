@@ -29,7 +29,7 @@ class PackCodesTest : public ::testing::Test {
     args.k = k;
     args.first_unit = first_unit;
     args.layout = layout;
-    args.map = CodeMapOf(packing.operand, layout.has_zero_points);
+    args.map = CodeMapOf(packing.operand, layout.has_zero_points());
     for (int64_t block = 0; block < args.Blocks(PackedLayout::Units(n) - first_unit); ++block) {
       const device::PackedUnit unit = device::PackedUnit::Of(args, block);
       std::vector<uint32_t> got(static_cast<size_t>(unit.code_words()));
@@ -83,7 +83,7 @@ class PackCodesTest : public ::testing::Test {
     const auto put = [&slab](int word, int shift, uint32_t bits) {
       slab[static_cast<size_t>(word)] |= bits << shift;
     };
-    code = MapCode(CodeMapOf(packing.operand, layout.has_zero_points), layout.code_bits, code);
+    code = MapCode(CodeMapOf(packing.operand, layout.has_zero_points()), layout.code_bits, code);
     if (layout.has_whole_threes()) {
       const PackedLayout::FragmentPlace place = layout.FragmentOf(row, column);
       for (int bit = 0; bit < layout.code_bits; ++bit) {

@@ -39,6 +39,10 @@ struct HostPairs {
     return Fuse(a, EncodeNumber(FormatOf(kType), 1) * 0x00010001u, b ^ 0x80008000u);
   }
   static uint32_t Multiply(uint32_t a, uint32_t b) { return Fuse(a, b, 0x80008000u); }
+  static uint32_t Narrow(float low, float high) {
+    const NumberFormat format = FormatOf(kType);
+    return EncodeNumber(format, low) | EncodeNumber(format, high) << 16;
+  }
 };
 
 // What a kernel's Config says about codes.
@@ -102,7 +106,7 @@ class PackedReader {
   }
 
   uint32_t ZeroPoint(int64_t unit_offset, int place) const {
-    if (!layout().has_zero_points) return 1u << (Config::kWeight.bits - 1);
+    if (!layout().has_zero_points()) return 1u << (Config::kWeight.bits - 1);
     return ValueAt<uint8_t>(packed_.units, unit_offset + layout().zero_point_offset() + place);
   }
 
@@ -148,6 +152,11 @@ class PackedReader {
         const int64_t column = chunk * layout().chunk_columns() + column_of_chunk;
         if (row >= tensor_.shape.n || column >= tensor_.shape.k) continue;
         const int place = column_of_chunk / layout().scale_step * 64 + PackedLayout::PairIndex(r);
+        if constexpr (Config::kZeroPoint == ZeroPointKind::kFloat) {
+          const double line = Line(codes, v, at % kElements, offset, place);
+          ExpectRoundedOnce(line, rows_[static_cast<size_t>(row)][static_cast<size_t>(column)], offset, place, row);
+          continue;
+        }
         const uint32_t steps =
             packing_.is_folded ? ValueAt<uint8_t>(packed_.units, offset + place) : 0;
         const double got = Operand(codes, v, at % kElements, ZeroPoint(offset, place), steps) *
@@ -163,6 +172,24 @@ class PackedReader {
         }
       }
     }
+  }
+
+  float LineOffset(int64_t unit_offset, int place) const {
+    return ValueAt<float>(packed_.units, unit_offset + layout().zero_point_offset() + place * 4);
+  }
+  double Line(const device::SlabCodesSm90<Config>& codes, int v, int element, int64_t unit_offset, int place) const {
+    using Decode = device::DecodePairsSm90<Config, HostPairs<Config::kXType>>;
+    const auto scale = ValueAt<float>(packed_.units, unit_offset + place * 4);
+    const uint32_t pair = Decode::DecodeLine(codes, v, scale, LineOffset(unit_offset, place));
+    return DecodeNumber(FormatOf(Config::kXType), pair >> (16 * element) & 0xffffu);
+  }
+  // Half a unit in the last place of x's type, and what float32 loses of zero point times scale.
+  void ExpectRoundedOnce(double line, double want, int64_t unit_offset, int place, int64_t row) const {
+    const double factor = ValueAt<float>(packed_.channel_factor, row * 4);
+    const bool is_float16 = Config::kXType == ElementType::kFloat16;
+    const double half_step = std::max(std::abs(want / factor) * (is_float16 ? 0x1p-11 : 0x1p-8), 0x1p-25);
+    const double lost = std::abs(LineOffset(unit_offset, place)) * 0x1p-22;
+    ASSERT_NEAR(line, want / factor, half_step + lost) << row;
   }
 
   // Weight times scale in one fma: rounded once.
@@ -219,7 +246,8 @@ void ExpectPacked(const QuantSpec& spec, const LayerShape& shape, Random& random
   const absl::Status supported = SupportsSm90(spec, shape, "sm_90a");
   ASSERT_TRUE(supported.ok()) << supported.ToString();
   StandardTensor tensor = RandomTensor(spec, shape, random);
-  for (int64_t i = 0; i < static_cast<int64_t>(tensor.zero_points.size()) / 2; ++i) {
+  const bool has_integers = spec.zero_point == ZeroPointKind::kInteger;
+  for (int64_t i = 0; has_integers && i < static_cast<int64_t>(tensor.zero_points.size()) / 2; ++i) {
     const auto zero = ValueAt<int16_t>(tensor.zero_points, i * 2);
     SetValue<int16_t>(tensor.zero_points, i, std::min<int16_t>(zero, 255));
   }
@@ -260,9 +288,9 @@ template <ElementType kX, int... kBits>
 void ExpectIntegers() {
   (ExpectFormat<IntegerFormat(kBits), kX>(), ...);
 }
-template <ElementType kX, int... kBits>
+template <ZeroPointKind kZero, ElementType kX, int... kBits>
 void ExpectIntegersWithZeroPoints() {
-  (ExpectFormat<IntegerFormat(kBits), kX, ZeroPointKind::kInteger>(), ...);
+  (ExpectFormat<IntegerFormat(kBits), kX, kZero>(), ...);
 }
 template <ElementType kX, NumberFormat... kFormats>
 void ExpectFormats() {
@@ -272,8 +300,13 @@ void ExpectFormats() {
 TEST(PackWeightsTest, IntegersInSixteenBitFloats) {
   ExpectIntegers<ElementType::kBFloat16, 1, 2, 3, 4, 5, 6, 7, 8>();
   ExpectIntegers<ElementType::kFloat16, 1, 2, 3, 4, 5, 6, 7, 8>();
-  ExpectIntegersWithZeroPoints<ElementType::kBFloat16, 1, 3, 4, 7, 8>();
-  ExpectIntegersWithZeroPoints<ElementType::kFloat16, 2, 4, 8>();
+  ExpectIntegersWithZeroPoints<ZeroPointKind::kInteger, ElementType::kBFloat16, 1, 3, 4, 7, 8>();
+  ExpectIntegersWithZeroPoints<ZeroPointKind::kInteger, ElementType::kFloat16, 2, 4, 8>();
+}
+
+TEST(PackWeightsTest, FloatingPointZeroPointsInSixteenBitFloats) {
+  ExpectIntegersWithZeroPoints<ZeroPointKind::kFloat, ElementType::kBFloat16, 1, 2, 3, 4, 5, 6, 7, 8>();
+  ExpectIntegersWithZeroPoints<ZeroPointKind::kFloat, ElementType::kFloat16, 2, 3, 4, 7, 8>();
 }
 
 TEST(PackWeightsTest, FloatsInSixteenBitFloats) {
@@ -298,7 +331,7 @@ TEST(PackWeightsTest, EightBitFloats) {
 
 TEST(PackWeightsTest, Int8) {
   ExpectIntegers<ElementType::kInt8, 1, 2, 3, 4, 5, 6, 7, 8>();
-  ExpectIntegersWithZeroPoints<ElementType::kInt8, 1, 3, 4, 7>();
+  ExpectIntegersWithZeroPoints<ZeroPointKind::kInteger, ElementType::kInt8, 1, 3, 4, 7>();
   ExpectFormats<ElementType::kInt8, kFloat4E2M1>();
 }
 

@@ -125,6 +125,10 @@ std::vector<QuantSpec> SpecsToCompile() {
   specs.push_back(BlockSpec(128));
   add(kFloat4E2M1, kInt8);
   add(kFloat8E5M2, kFloat8E5M2);
+  for (const int bits : {3, 4, 8}) {
+    add(IntegerFormat(bits), kNoFormat);
+    specs.back().zero_point = ZeroPointKind::kFloat;
+  }
   for (const NumberFormat& weight : {FloatFormat(3, 4), FloatFormat(1, 6), FloatFormat(0, 7)}) {
     add(weight, kNoFormat);
   }

@@ -40,7 +40,12 @@ TEST(Sm90ConfigTest, SaysWhatTheKernelDoesNotTake) {
   EXPECT_THAT(WhyNot(spec), HasSubstr("group index"));
   spec = Spec(kFloat16, 128);
   spec.zero_point = ZeroPointKind::kFloat;
-  EXPECT_THAT(WhyNot(spec), HasSubstr("floating-point zero points"));
+  EXPECT_EQ(WhyNot(spec), "");
+  spec.activation = kInt8;
+  EXPECT_THAT(WhyNot(spec), HasSubstr("floating-point zero points with 8-bit activations"));
+  spec.activation = kNoFormat;
+  spec.weight = kFloat4E2M1;
+  EXPECT_THAT(WhyNot(spec), HasSubstr("weights with floating-point zero points"));
   spec = Spec(kNoFormat, 0);
   spec.weight = kFloat32;
   EXPECT_THAT(WhyNot(spec), HasSubstr("f32 weights"));

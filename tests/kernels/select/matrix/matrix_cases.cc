@@ -140,8 +140,10 @@ std::vector<QuantSpec> SpecialisedSpecs() {
   std::vector<QuantSpec> specs;
   for (const NumberFormat& weight : WeightFormats()) {
     for (const NumberFormat& scale : kScales) {
-      for (const int option : {0, 1}) {
-        if (option == 1 && weight.kind != NumberKind::kInteger) continue;
+      for (const int option : {0, 1, 2}) {
+        if (option != 0 && weight.kind != NumberKind::kInteger) continue;
+        // Beside floating-point zero points scales of every type are packed as float32.
+        if (option == 2 && scale != kFloat32) continue;
         for (const auto& [rows, columns] : kScaleBlocks) {
           QuantSpec spec = SpecOf(weight, scale, option);
           spec.scale_block_n = rows;

@@ -119,6 +119,11 @@ SyntheticTensors MakeSyntheticTensors(const QuantSpec& spec, const LayerShape& s
     for (int64_t i = 0; i < cells; ++i) {
       Append(tensors.zero_points, random.Below(1u << spec.weight.bits), 2);
     }
+  } else if (spec.zero_point == ZeroPointKind::kFloat) {
+    for (int64_t i = 0; i < cells; ++i) {  // thirds of codes
+      const float zero_point = static_cast<float>(random.Below(3u << spec.weight.bits)) / 3;
+      Append(tensors.zero_points, __builtin_bit_cast(uint32_t, zero_point), 4);
+    }
   }
   const bool is_tensor = spec.secondary_scale == SecondaryScaleKind::kTensor;
   if (spec.secondary_scale != SecondaryScaleKind::kNone) {

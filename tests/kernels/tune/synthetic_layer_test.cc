@@ -27,6 +27,8 @@ QuantSpec Spec(const NumberFormat& weight, const NumberFormat& scale, int64_t gr
 std::vector<QuantSpec> Specs() {
   QuantSpec zeros = Spec(IntegerFormat(4), kBFloat16, 128);
   zeros.zero_point = ZeroPointKind::kInteger;
+  QuantSpec float_zeros = zeros;
+  float_zeros.zero_point = ZeroPointKind::kFloat;
   QuantSpec blocks = Spec(kFloat8E4M3, kFloat32, 128, kFloat8E4M3);
   blocks.scale_block_n = 128;
   QuantSpec nvfp4 = Spec(kFloat4E2M1, kFloat8E4M3, 16);
@@ -35,6 +37,7 @@ std::vector<QuantSpec> Specs() {
   channel.secondary_scale = SecondaryScaleKind::kChannel;
   return {Spec(IntegerFormat(4), kBFloat16, 128),
           zeros,
+          float_zeros,
           blocks,
           nvfp4,
           channel,

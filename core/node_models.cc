@@ -29,9 +29,7 @@ absl::Status CheckPath(const std::string& path) {
 
 // What is to be said of how the modules of `plan` are read.
 void AddReadingNotes(const Checkpoint& checkpoint, ModelPlan& plan) {
-  std::vector<std::string> modules;
-  for (const PlannedModule& planned : plan.modules) modules.push_back(planned.module);
-  for (std::string& note : ReadingNotes(checkpoint, modules)) plan.notes.push_back(std::move(note));
+  for (std::string& note : ReadingNotes(checkpoint, plan.modules)) plan.notes.push_back(std::move(note));
 }
 
 absl::StatusOr<ModelPlan> Plan(const Node::Impl& impl, const ModelRequest& request) {

@@ -264,8 +264,8 @@ void NoteTwice(const CheckpointFiles& files, CheckpointReport& report) {
 
 // What other programs take otherwise than this one.
 void NoteReadings(const Checkpoint& checkpoint, CheckpointReport& report) {
-  std::vector<std::string> modules;
-  for (const ModuleReport& module : report.modules) modules.push_back(module.module);
+  std::vector<PlannedModule> modules;
+  for (const ModuleReport& module : report.modules) modules.push_back({.module = module.module, .slice = {}});
   for (std::string& note : ReadingNotes(checkpoint, modules)) report.notes.push_back(std::move(note));
 }
 

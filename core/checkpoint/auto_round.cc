@@ -110,22 +110,24 @@ Json AsGptq(const Json& config, const char* version) {
 }
 
 absl::StatusOr<StandardTensor> ReadAsGptq(const Json& config, const std::string& packing,
-                                          const char* version, ModuleTensors& tensors) {
+                                          const char* version, const ReadingOptions& options,
+                                          ModuleTensors& tensors) {
   GEMMD_RETURN_IF_ERROR(RequireInteger(config, packing));
-  return GptqReader().read(AsGptq(config, version), tensors);
+  return GptqReader().read(AsGptq(config, version), options, tensors);
 }
 
 absl::StatusOr<StandardTensor> ReadAsAwq(const Json& config, const std::string& packing,
-                                         ModuleTensors& tensors) {
+                                         const ReadingOptions& options, ModuleTensors& tensors) {
   GEMMD_RETURN_IF_ERROR(RequireInteger(config, packing));
   GEMMD_ASSIGN_OR_RETURN(const bool symmetric, BoolField(config, {"sym"}, false));
   Json awq = {{"quant_method", "awq"}, {"version", "gemm"}, {"zero_point", !symmetric}};
   CopyFields(config, {"bits", "group_size"}, awq);
-  return AwqReader().read(awq, tensors);
+  return AwqReader().read(awq, options, tensors);
 }
 
 // mx_fp and nv_fp: tensors of compressed-tensors.
-absl::StatusOr<StandardTensor> ReadAsCompressedTensors(const Json& config, ModuleTensors& tensors) {
+absl::StatusOr<StandardTensor> ReadAsCompressedTensors(const Json& config, const ReadingOptions& options,
+                                                       ModuleTensors& tensors) {
   GEMMD_ASSIGN_OR_RETURN(const std::string type, NameField(config, {"data_type"}, ""));
   GEMMD_ASSIGN_OR_RETURN(const int64_t bits, IntegerField(config, {"bits"}, 0));
   GEMMD_ASSIGN_OR_RETURN(const int64_t act_bits, BitsField(config, "act_bits", 16));
@@ -157,11 +159,11 @@ absl::StatusOr<StandardTensor> ReadAsCompressedTensors(const Json& config, Modul
                            {"version", "0.14.0"},
                            {"format", format},
                            {"config_groups", {{"group_0", group}}}};
-  return CompressedTensorsReader().read(compressed, tensors);
+  return CompressedTensorsReader().read(compressed, options, tensors);
 }
 
 // With act_bits of 16 and more activations are not quantized, whatever else the config says of them.
-absl::StatusOr<StandardTensor> ReadAsFp8(const Json& config, ModuleTensors& tensors) {
+absl::StatusOr<StandardTensor> ReadAsFp8(const Json& config, const ReadingOptions& options, ModuleTensors& tensors) {
   GEMMD_ASSIGN_OR_RETURN(const int64_t act_bits, BitsField(config, "act_bits", 8));
   const bool weights_only = act_bits >= kUnquantizedBits;
   Json fp8 = {{"quant_method", "fp8"}};
@@ -174,7 +176,7 @@ absl::StatusOr<StandardTensor> ReadAsFp8(const Json& config, ModuleTensors& tens
     GEMMD_ASSIGN_OR_RETURN(const bool dynamic, BoolField(config, {"act_dynamic"}, false));
     fp8["activation_scheme"] = dynamic ? "dynamic" : "static";
   }
-  GEMMD_ASSIGN_OR_RETURN(StandardTensor tensor, Fp8Reader().read(fp8, tensors));
+  GEMMD_ASSIGN_OR_RETURN(StandardTensor tensor, Fp8Reader().read(fp8, options, tensors));
   if (weights_only) SetNoActivation(tensor);
   return tensor;
 }
@@ -185,17 +187,18 @@ bool IsGptqVersion1(const std::string& packing) {
          packing == "auto_round:auto";
 }
 
-absl::StatusOr<StandardTensor> ReadPacking(const Json& config, ModuleTensors& tensors) {
+absl::StatusOr<StandardTensor> ReadPacking(const Json& config, const ReadingOptions& options,
+                                           ModuleTensors& tensors) {
   GEMMD_ASSIGN_OR_RETURN(const std::string packing, NameField(config, {"packing_format"}, ""));
   if (packing == "auto_round" || packing == "auto_round:gptqmodel") {
-    return ReadAsGptq(config, packing, "gptq_v2", tensors);
+    return ReadAsGptq(config, packing, "gptq_v2", options, tensors);
   }
-  if (IsGptqVersion1(packing)) return ReadAsGptq(config, packing, "gptq", tensors);
+  if (IsGptqVersion1(packing)) return ReadAsGptq(config, packing, "gptq", options, tensors);
   if (packing == "auto_round:auto_awq" || packing == "auto_round:awq") {
-    return ReadAsAwq(config, packing, tensors);
+    return ReadAsAwq(config, packing, options, tensors);
   }
-  if (packing == "auto_round:llm_compressor") return ReadAsCompressedTensors(config, tensors);
-  if (packing == "auto_round:fp8_static") return ReadAsFp8(config, tensors);
+  if (packing == "auto_round:llm_compressor") return ReadAsCompressedTensors(config, options, tensors);
+  if (packing == "auto_round:fp8_static") return ReadAsFp8(config, options, tensors);
   return UnsupportedFormat(absl::StrCat(
       "AutoRound packing_format \"", packing,
       "\" is not read: auto_round, and with it gptqmodel, auto_gptq, gptq, auto_awq, awq, "
@@ -209,19 +212,19 @@ bool LooksQuantized(const ModuleTensors& tensors) {
   return false;
 }
 
-absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) {
+absl::StatusOr<StandardTensor> Read(const Json& config, const ReadingOptions& options, ModuleTensors& tensors) {
   GEMMD_ASSIGN_OR_RETURN(const std::optional<Json> own, ConfigOf(config, tensors.module()));
   GEMMD_RETURN_IF_ERROR(CheckAgreement(tensors, own.has_value(), LooksQuantized(tensors),
                                        "packed weight or a scale"));
-  return ReadPacking(*own, tensors);
+  return ReadPacking(*own, options, tensors);
 }
 
-absl::StatusOr<std::string> Note(const Json& config, ModuleTensors& tensors) {
+absl::StatusOr<std::string> Note(const Json& config, const ReadingOptions& options, ModuleTensors& tensors) {
   GEMMD_ASSIGN_OR_RETURN(const std::optional<Json> own, ConfigOf(config, tensors.module()));
   if (!own) return "";
   GEMMD_ASSIGN_OR_RETURN(const std::string packing, NameField(*own, {"packing_format"}, ""));
   if (!IsGptqVersion1(packing)) return "";
-  return GptqReader().note(AsGptq(*own, "gptq"), tensors);
+  return GptqReader().note(AsGptq(*own, "gptq"), options, tensors);
 }
 
 }  // namespace

@@ -192,7 +192,7 @@ absl::StatusOr<bool> IsSkipped(const Json& config, const ModuleTensors& tensors)
   return SkippedByPatterns(entries, tensors.module());
 }
 
-absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) {
+absl::StatusOr<StandardTensor> Read(const Json& config, const ReadingOptions&, ModuleTensors& tensors) {
   GEMMD_ASSIGN_OR_RETURN(const bool skipped, IsSkipped(config, tensors));
   GEMMD_RETURN_IF_ERROR(
       CheckAgreement(tensors, !skipped, tensors.Find(".qweight") != nullptr, "tensor .qweight"));

@@ -50,6 +50,7 @@ struct Reading {
   const CheckpointFiles& files;
   const CheckpointReader* reader = nullptr;  // null: the checkpoint is not quantized
   LayerQuantizer* quantizer = nullptr;       // null: weights come as they are
+  const ReadingOptions& options;
 };
 
 // Weights that config and tensors agree not to be quantized.
@@ -76,7 +77,7 @@ absl::StatusOr<StandardTensor> ReadByNameInTextPart(const Reading& reading, bool
   if (!again.ok()) return as_stored;
   ModuleTensors renamed = std::move(*again).Renamed(*name);
   IgnoreCacheScales(renamed);
-  absl::StatusOr<StandardTensor> tensor = reading.reader->read(files.quantization_config(), renamed);
+  absl::StatusOr<StandardTensor> tensor = reading.reader->read(files.quantization_config(), reading.options, renamed);
   if (!tensor.ok() && (!is_plain || ReasonOf(tensor.status()) != "MODULE_NOT_FOUND")) return as_stored;
   tensors = std::move(renamed).Renamed(stored);
   return tensor;
@@ -84,14 +85,14 @@ absl::StatusOr<StandardTensor> ReadByNameInTextPart(const Reading& reading, bool
 
 absl::StatusOr<StandardTensor> ReadWeights(const Reading& reading, ModuleTensors& tensors,
                                            std::string& format) {
-  const auto& [files, reader, quantizer] = reading;
+  const auto& [files, reader, quantizer, options] = reading;
   const bool is_plain = IsPlainLinear(tensors) || IsPlainStack(tensors);
   if (reader != nullptr) {
     format = reader->quant_method;
     const absl::Status rotations = RejectRotations(files.quantization_config());
     if (!rotations.ok()) return AboutScheme(files, tensors.module(), rotations);
     auto tensor = ReadByNameInTextPart(reading, is_plain, tensors,
-                                       reader->read(files.quantization_config(), tensors));
+                                       reader->read(files.quantization_config(), options, tensors));
     if (ReasonOf(tensor.status()) != "MODULE_NOT_FOUND" || !is_plain) {
       if (!tensor.ok()) return AboutScheme(files, tensors.module(), tensor.status());
       return tensor;
@@ -333,9 +334,10 @@ absl::StatusOr<std::shared_ptr<const Checkpoint>> Checkpoint::Open(
 absl::StatusOr<CheckpointLayer> Checkpoint::ReadLayer(const std::string& module,
                                                       const ProgressFunction& progress,
                                                       const SliceRequest& slice,
-                                                      const QuantizeOnRead* quantize) const {
+                                                      const QuantizeOnRead* quantize,
+                                                      const ReadingOptions& options) const {
   try {
-    return ReadAndQuantize(module, progress, slice, quantize);
+    return ReadAndQuantize(module, progress, slice, quantize, options);
   } catch (const std::bad_alloc&) {  // of what is made of the tensors
     return Error(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
                  absl::StrCat("module ", module, ": the machine has no memory to convert its tensors of ",
@@ -346,12 +348,13 @@ absl::StatusOr<CheckpointLayer> Checkpoint::ReadLayer(const std::string& module,
 absl::StatusOr<CheckpointLayer> Checkpoint::ReadAndQuantize(const std::string& module,
                                                             const ProgressFunction& progress,
                                                             const SliceRequest& slice,
-                                                            const QuantizeOnRead* quantize) const {
+                                                            const QuantizeOnRead* quantize,
+                                                            const ReadingOptions& options) const {
   GEMMD_ASSIGN_OR_RETURN(const CheckpointReader* const reader, ReaderOf(*files_));
-  if (quantize == nullptr) return Read({*files_, reader}, module, progress, slice);
+  if (quantize == nullptr) return Read({*files_, reader, nullptr, options}, module, progress, slice);
   LayerQuantizer quantizer(*quantize, BytesOf(module, slice));
   GEMMD_ASSIGN_OR_RETURN(CheckpointLayer layer,
-                         Read({*files_, reader, &quantizer}, module, progress, slice));
+                         Read({*files_, reader, &quantizer, options}, module, progress, slice));
   layer.quantized = quantizer.result();
   return layer;
 }
@@ -392,9 +395,10 @@ absl::StatusOr<CheckpointLayer> ReadLayer(const std::filesystem::path& directory
                                           const std::string& module,
                                           const ProgressFunction& progress,
                                           const std::vector<std::filesystem::path>& roots,
-                                          const SliceRequest& slice, const QuantizeOnRead* quantize) {
+                                          const SliceRequest& slice, const QuantizeOnRead* quantize,
+                                          const ReadingOptions& options) {
   GEMMD_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(directory, roots));
-  return checkpoint->ReadLayer(module, progress, slice, quantize);
+  return checkpoint->ReadLayer(module, progress, slice, quantize, options);
 }
 
 absl::StatusOr<std::vector<std::string>> ListModules(

@@ -24,6 +24,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/checkpoint/layer_quantizer.h"
+#include "core/checkpoint/reading_options.h"
 #include "core/quant/rank_slice.h"
 
 namespace gemmd {
@@ -66,7 +67,8 @@ class Checkpoint {
   absl::StatusOr<CheckpointLayer> ReadLayer(const std::string& module,
                                             const ProgressFunction& progress = nullptr,
                                             const SliceRequest& slice = {},
-                                            const QuantizeOnRead* quantize = nullptr) const;
+                                            const QuantizeOnRead* quantize = nullptr,
+                                            const ReadingOptions& options = {}) const;
 
   // Of the tensors that ReadLayer would read; 0 where it would not find them.
   uint64_t BytesOf(const std::string& module, const SliceRequest& slice = {}) const;
@@ -76,7 +78,8 @@ class Checkpoint {
  private:
   explicit Checkpoint(std::unique_ptr<const CheckpointFiles> files);
   absl::StatusOr<CheckpointLayer> ReadAndQuantize(const std::string& module, const ProgressFunction& progress,
-                                                  const SliceRequest& slice, const QuantizeOnRead* quantize) const;
+                                                  const SliceRequest& slice, const QuantizeOnRead* quantize,
+                                                  const ReadingOptions& options) const;
 
   const std::unique_ptr<const CheckpointFiles> files_;
 };
@@ -87,7 +90,8 @@ absl::StatusOr<CheckpointLayer> ReadLayer(const std::filesystem::path& directory
                                           const ProgressFunction& progress = nullptr,
                                           const std::vector<std::filesystem::path>& roots = {},
                                           const SliceRequest& slice = {},
-                                          const QuantizeOnRead* quantize = nullptr);
+                                          const QuantizeOnRead* quantize = nullptr,
+                                          const ReadingOptions& options = {});
 absl::StatusOr<std::vector<std::string>> ListModules(
     const std::filesystem::path& directory, const std::vector<std::filesystem::path>& roots = {});
 

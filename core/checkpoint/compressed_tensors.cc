@@ -96,7 +96,7 @@ void IgnoreOldCacheScales(ModuleTensors& tensors) {
   tensors.Ignore(".output_zero_point");
 }
 
-absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) {
+absl::StatusOr<StandardTensor> Read(const Json& config, const ReadingOptions&, ModuleTensors& tensors) {
   IgnoreOldCacheScales(tensors);
   GEMMD_ASSIGN_OR_RETURN(const std::vector<Json> groups,
                          ResolveConfigGroups(config, tensors.module()));

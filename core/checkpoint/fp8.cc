@@ -195,7 +195,7 @@ absl::StatusOr<bool> IsSkipped(const Json& config, const std::string& module) {
   return SkippedByPatterns(patterns, module);
 }
 
-absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) {
+absl::StatusOr<StandardTensor> Read(const Json& config, const ReadingOptions&, ModuleTensors& tensors) {
   const std::string weight_key = KeysOf(tensors).weight;
   const TensorInfo* weight = tensors.Find(weight_key);
   // DeepSeek-V4: two e2m1 codes to a byte. The block size of the config does not apply to them.

@@ -25,10 +25,11 @@ struct GptqScheme {
   bool activation_order = false;
   bool symmetric = false;
   bool zeros_minus_one = false;  // version 1: zero points are stored minus one
+  bool zeros_by_field = false;   // and one is added to each of them alone
   bool planar = false;
 };
 
-absl::StatusOr<GptqScheme> ParseScheme(const Json& config) {
+absl::StatusOr<GptqScheme> ParseScheme(const Json& config, const ReadingOptions& options) {
   GptqScheme scheme;
   // With one group for all K no shape would tell a wrong default.
   if (FindField(config, {"bits"}) == nullptr) return WrongField("bits", "an integer", nullptr);
@@ -59,6 +60,7 @@ absl::StatusOr<GptqScheme> ParseScheme(const Json& config) {
                      "\" is not read: 2, 3, 4, 8, and with gptq_p 5 to 7 are"));
   }
   scheme.bits = static_cast<int>(bits);
+  scheme.zeros_by_field = bits == 3 || options.gptq_zero_points == GptqZeroPoints::kFieldMasked;
   scheme.group_size = std::max<int64_t>(group_size, 0);
   return scheme;
 }
@@ -136,11 +138,9 @@ absl::Status ReadCodes(const GptqScheme& scheme, ModuleTensors& tensors, Standar
   return absl::OkStatus();
 }
 
-// Stored fields -> zero points of version 1. Writers subtract the constant that has a 1 in every
-// field from the whole word, so a zero point of 0 borrows from the next field: only the same
-// addition undoes it. 3-bit fields cross words and are written one by one.
-void AddOne(int bits, Buffer& row) {
-  if (bits == 3) return;
+// Stored fields -> zero points of version 1, whole words at a time. Writers subtract the constant that has a 1 in every
+// field from the whole word, so a zero point of 0 borrows from the next field: only the same addition undoes it.
+void AddOneToWords(int bits, Buffer& row) {
   uint32_t constant = 0;
   for (int shift = 0; shift < 32; shift += bits) constant |= 1u << shift;
   for (size_t offset = 0; offset < row.size(); offset += 4) {
@@ -149,6 +149,12 @@ void AddOne(int bits, Buffer& row) {
     word += constant;
     std::memcpy(row.data() + offset, &word, 4);
   }
+}
+
+// The same of fields taken one by one, as those of 3 bits are written, which cross words.
+void AddOneToFields(int bits, std::vector<uint8_t>& fields) {
+  const int largest = (1 << bits) - 1;
+  for (uint8_t& field : fields) field = static_cast<uint8_t>((field + 1) & largest);
 }
 
 // Zero points [G, N], one byte each, as the fields say (`add_one` false) or plus one.
@@ -160,12 +166,10 @@ std::vector<uint8_t> UnpackZeroPoints(const GptqScheme& scheme, const TensorData
     Buffer row(packed.bytes.begin() + group * row_bytes,
                packed.bytes.begin() + (group + 1) * row_bytes);
     if (scheme.planar) PlanarToDense(scheme.bits, row, row_bytes / 4);
-    if (add_one) AddOne(scheme.bits, row);
+    if (add_one && !scheme.zeros_by_field) AddOneToWords(scheme.bits, row);
     UnpackBitRow(row.data(), scheme.bits, absl::MakeSpan(zero_points).subspan(group * n, n));
   }
-  if (add_one && scheme.bits == 3) {
-    for (uint8_t& zero_point : zero_points) zero_point = (zero_point + 1) & 7;
-  }
+  if (add_one && scheme.zeros_by_field) AddOneToFields(scheme.bits, zero_points);
   return zero_points;
 }
 
@@ -262,15 +266,16 @@ std::string OverridesOf(const Json& config, const std::string& module) {
 }
 
 // The scheme of `own_config`, which is `config` with the overrides for `module`. An error that these make names their key.
-absl::StatusOr<GptqScheme> SchemeOf(const Json& config, const Json& own_config, const std::string& module) {
-  const absl::StatusOr<GptqScheme> scheme = ParseScheme(own_config);
+absl::StatusOr<GptqScheme> SchemeOf(const Json& config, const Json& own_config, const ReadingOptions& options,
+                                    const std::string& module) {
+  const absl::StatusOr<GptqScheme> scheme = ParseScheme(own_config, options);
   if (scheme.ok()) return scheme;
   const std::string key = OverridesOf(config, module);
-  if (key.empty() || ParseScheme(config).status() == scheme.status()) return scheme;
+  if (key.empty() || ParseScheme(config, options).status() == scheme.status()) return scheme;
   return Annotate(scheme.status(), absl::StrCat("\"dynamic.", key, "\""));
 }
 
-absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) {
+absl::StatusOr<StandardTensor> Read(const Json& config, const ReadingOptions& options, ModuleTensors& tensors) {
   GEMMD_ASSIGN_OR_RETURN(const std::optional<Json> own_config,
                          ApplyDynamic(config, tensors.module()));
   GEMMD_ASSIGN_OR_RETURN(const bool lm_head, BoolField(config, {"lm_head"}, false));
@@ -278,16 +283,28 @@ absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) 
   GEMMD_RETURN_IF_ERROR(
       CheckAgreement(tensors, config_says, tensors.Find(".qweight") != nullptr, "tensor .qweight",
                      own_config.has_value() ? "\"lm_head\" is not true" : "\"dynamic\" leaves it out"));
-  GEMMD_ASSIGN_OR_RETURN(const GptqScheme scheme, SchemeOf(config, *own_config, tensors.module()));
+  GEMMD_ASSIGN_OR_RETURN(const GptqScheme scheme, SchemeOf(config, *own_config, options, tensors.module()));
   return ReadLinear(scheme, tensors);
+}
+
+// What plus one becomes of the largest number, here and elsewhere.
+std::string HowTheyWrap(const GptqScheme& scheme) {
+  const std::string others = absl::StrCat("; some programs read them as ", 1 << scheme.bits);
+  if (scheme.bits == 3) return absl::StrCat("they wrap to 0", others);
+  if (scheme.zeros_by_field) {
+    return absl::StrCat("they wrap to 0, each alone (field-masked)", others,
+                        ", or with a carry into the next of their word (word)");
+  }
+  return absl::StrCat("they wrap to 0, with a carry into the next of their word (word)", others,
+                      ", or without the carry (field-masked)");
 }
 
 // Zero points of version 1 that hold the largest number. Plus one they are 0 and carry into the next of their word, as
 // the writers that borrow from it need it; readers that take each field alone have 0 or 2^bits, and no carry.
-absl::StatusOr<std::string> Note(const Json& config, ModuleTensors& tensors) {
+absl::StatusOr<std::string> Note(const Json& config, const ReadingOptions& options, ModuleTensors& tensors) {
   GEMMD_ASSIGN_OR_RETURN(const std::optional<Json> own_config, ApplyDynamic(config, tensors.module()));
   if (!own_config || tensors.Find(".qzeros") == nullptr) return "";
-  GEMMD_ASSIGN_OR_RETURN(const GptqScheme scheme, ParseScheme(*own_config));
+  GEMMD_ASSIGN_OR_RETURN(const GptqScheme scheme, ParseScheme(*own_config, options));
   if (!scheme.zeros_minus_one || scheme.symmetric) return "";
   GEMMD_ASSIGN_OR_RETURN(const LayerShape shape, ShapeOf(scheme, tensors));
   GEMMD_ASSIGN_OR_RETURN(const TensorInfo info, tensors.Require(".qzeros", 2));
@@ -299,9 +316,7 @@ absl::StatusOr<std::string> Note(const Json& config, ModuleTensors& tensors) {
   const auto wrapping = std::count(stored.begin(), stored.end(), largest);
   if (wrapping == 0) return "";
   return absl::StrCat("tensor ", tensors.module(), ".qzeros: ", wrapping, " of ", stored.size(),
-                      " zero points are stored as ", largest, ", and plus one they wrap to 0",
-                      scheme.bits == 3 ? "" : ", with a carry into the next of their word",
-                      "; some programs read them as ", largest + 1, scheme.bits == 3 ? "" : ", or without the carry");
+                      " zero points are stored as ", largest, ", and plus one ", HowTheyWrap(scheme));
 }
 
 }  // namespace

@@ -322,7 +322,7 @@ absl::StatusOr<StandardTensor> ReadOne(const ModelOptScheme& scheme, ModuleTenso
       absl::StrCat("ModelOpt quant_algo \"", scheme.algorithm, "\" is not read: ", known, " are"));
 }
 
-absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) {
+absl::StatusOr<StandardTensor> Read(const Json& config, const ReadingOptions&, ModuleTensors& tensors) {
   GEMMD_ASSIGN_OR_RETURN(const std::optional<ModelOptScheme> scheme,
                          ModelOptSchemeOf(config, tensors.module()));
   if (LooksQuantized(tensors) && FindField(config, {"quant_algo"}) == nullptr) {

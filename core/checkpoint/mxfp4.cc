@@ -51,7 +51,7 @@ absl::StatusOr<StandardTensor> ReadPlain(ModuleTensors& tensors) {
   return tensor;
 }
 
-absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) {
+absl::StatusOr<StandardTensor> Read(const Json& config, const ReadingOptions&, ModuleTensors& tensors) {
   GEMMD_ASSIGN_OR_RETURN(const std::vector<std::string> patterns,
                          StringsField(config, {"modules_to_not_convert"}));
   GEMMD_ASSIGN_OR_RETURN(const bool skipped, SkippedByPatterns(patterns, tensors.module()));

@@ -409,7 +409,7 @@ absl::StatusOr<StandardTensor> ReadWeight(const QuarkScheme& scheme, ModuleTenso
                                              : ReadFloats(scheme, tensors);
 }
 
-absl::StatusOr<StandardTensor> Read(const Json& config, ModuleTensors& tensors) {
+absl::StatusOr<StandardTensor> Read(const Json& config, const ReadingOptions&, ModuleTensors& tensors) {
   GEMMD_ASSIGN_OR_RETURN(const std::optional<QuarkScheme> scheme,
                          QuarkSchemeOf(config, tensors.module()));
   GEMMD_RETURN_IF_ERROR(CheckAgreement(tensors, scheme.has_value(), tensors.Find(kScale) != nullptr,

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "core/checkpoint/json.h"
 #include "core/checkpoint/module_tensors.h"
+#include "core/checkpoint/reading_options.h"
 #include "core/quant/standard_tensor.h"
 
 namespace gemmd {
@@ -22,9 +23,10 @@ struct CheckpointReader {
   // be an error, not a module that goes missing; longest first.
   std::vector<const char*> markers;
   // The module's weights. `config` is quantization_config. Reads every tensor the format defines.
-  absl::StatusOr<StandardTensor> (*read)(const Json& config, ModuleTensors& tensors);
+  absl::StatusOr<StandardTensor> (*read)(const Json& config, const ReadingOptions& options, ModuleTensors& tensors);
   // What there is to say of a module that `read` takes (reading_notes.h); empty: nothing. nullptr: never anything.
-  absl::StatusOr<std::string> (*note)(const Json& config, ModuleTensors& tensors) = nullptr;
+  absl::StatusOr<std::string> (*note)(const Json& config, const ReadingOptions& options,
+                                      ModuleTensors& tensors) = nullptr;
 };
 
 #define GEMMD_CHECKPOINT_READERS(READER) \

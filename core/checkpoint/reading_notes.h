@@ -9,12 +9,15 @@
 #include <vector>
 
 #include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/model_plan.h"
+#include "core/checkpoint/reading_options.h"
 
 namespace gemmd {
 
-// Sentences for people, one for each tensor; of many the first, and how many more modules there are. `modules` may be
-// joined of parts.
-std::vector<std::string> ReadingNotes(const Checkpoint& checkpoint, const std::vector<std::string>& modules);
+// Sentences for people, one for each tensor; of many the first, and how many more modules there are. Of `modules`, which
+// may be joined of parts, with the experts of their slices; as `options` have them read.
+std::vector<std::string> ReadingNotes(const Checkpoint& checkpoint, const std::vector<PlannedModule>& modules,
+                                      const ReadingOptions& options = {});
 
 }  // namespace gemmd
 

@@ -10,14 +10,23 @@
 namespace gemmd {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-std::vector<std::string> NotesOf(const std::filesystem::path& directory, const std::vector<std::string>& modules) {
+std::vector<std::string> NotesOf(const std::filesystem::path& directory, const std::vector<PlannedModule>& modules,
+                                 const ReadingOptions& options = {}) {
   const auto checkpoint = Checkpoint::Open(directory);
   EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
-  return ReadingNotes(**checkpoint, modules);
+  return ReadingNotes(**checkpoint, modules, options);
+}
+
+std::vector<std::string> NotesOf(const std::filesystem::path& directory, const std::vector<std::string>& modules,
+                                 const ReadingOptions& options = {}) {
+  std::vector<PlannedModule> planned;
+  for (const std::string& module : modules) planned.push_back({.module = module, .slice = {}});
+  return NotesOf(directory, planned, options);
 }
 
 // Fields of `bits` in words that hold whole ones or, of 3 bits, a stream.
@@ -41,7 +50,7 @@ TEST(ReadingNotesTest, TellHowManyZeroPointsWrap) {
     const RawTensor& qzeros = checkpoint.tensors.at(module + ".qzeros");
     const int count = CountFieldsOfOnes(qzeros, bits);
     ASSERT_GT(count, 0);
-    const std::vector<std::string> notes = NotesOf(CaseDirectory(name), {module});
+    const std::vector<std::string> notes = NotesOf(CaseDirectory(name), std::vector{module});
     ASSERT_THAT(notes, SizeIs(1));
     EXPECT_THAT(notes[0], HasSubstr(absl::StrCat(module, ".qzeros: ", count, " of ", 8 * qzeros.bytes.size() / bits)));
     EXPECT_THAT(notes[0], HasSubstr(absl::StrCat("stored as ", (1 << bits) - 1)));
@@ -53,7 +62,7 @@ TEST(ReadingNotesTest, SayNothingWhereNothingWraps) {
                            "autoround_native_b4_g32_asym", "autoround_mxfp4", "awq_gemm_g128", "ct_fp8_channel"}) {
     EXPECT_THAT(NotesOf(CaseDirectory(name), *ListModules(CaseDirectory(name))), IsEmpty()) << name;
   }
-  EXPECT_THAT(NotesOf(CaseDirectory("gptq_v1_gptqmodel_b4_g64_asym_borrow"), {"no.such.module"}), IsEmpty());
+  EXPECT_THAT(NotesOf(CaseDirectory("gptq_v1_gptqmodel_b4_g64_asym_borrow"), std::vector<std::string>{"no.such.module"}), IsEmpty());
 }
 
 // A module of two parts, and of more modules than are named.
@@ -80,6 +89,43 @@ TEST(ReadingNotesTest, AreOfPartsAndNotWithoutEnd) {
   EXPECT_THAT(notes[0], HasSubstr("model.layers.0.mlp.gate_proj.qzeros"));
   EXPECT_THAT(notes[1], HasSubstr("model.layers.0.mlp.up_proj.qzeros"));
   EXPECT_THAT(notes[8], HasSubstr("2 more modules"));
+}
+
+TEST(ReadingNotesTest, TellTheRuleAndTheOther) {
+  const auto note = [](const char* name, GptqZeroPoints rule) {
+    return NotesOf(CaseDirectory(name), *ListModules(CaseDirectory(name)), {.gptq_zero_points = rule}).at(0);
+  };
+  const char* const kFourBits = "gptq_v1_gptqmodel_b4_g64_asym_borrow";
+  EXPECT_THAT(note(kFourBits, GptqZeroPoints::kWord),
+              EndsWith("are stored as 15, and plus one they wrap to 0, with a carry into the next of their word (word); "
+                       "some programs read them as 16, or without the carry (field-masked)"));
+  EXPECT_THAT(note(kFourBits, GptqZeroPoints::kFieldMasked),
+              EndsWith("are stored as 15, and plus one they wrap to 0, each alone (field-masked); some programs read them "
+                       "as 16, or with a carry into the next of their word (word)"));
+  for (const GptqZeroPoints rule : {GptqZeroPoints::kWord, GptqZeroPoints::kFieldMasked}) {
+    EXPECT_THAT(note("gptq_v1_gptqmodel_b3_g32_asym_wrap", rule),
+                EndsWith("are stored as 7, and plus one they wrap to 0; some programs read them as 8"));
+  }
+}
+
+TEST(ReadingNotesTest, AreOfTheExpertsOfTheSlice) {
+  const char* const name = "gptq_v1_gptqmodel_b4_g64_asym_borrow";
+  EditableCheckpoint checkpoint(name);
+  const std::string golden = ListModules(CaseDirectory(name))->front();
+  RawTensors tensors;
+  for (int expert = 0; expert < 4; ++expert) {
+    for (const char* key : {".qweight", ".qzeros", ".scales", ".g_idx"}) {
+      tensors[absl::StrCat("experts.", expert, ".down_proj", key)] = checkpoint.tensors.at(golden + key);
+    }
+  }
+  checkpoint.tensors = std::move(tensors);
+  const TemporaryDirectory directory;
+  checkpoint.Write(directory.path());
+  PlannedModule stack{.module = "experts.down_proj", .slice = {}};
+  EXPECT_THAT(NotesOf(directory.path(), std::vector{stack}), SizeIs(4));
+  stack.slice.experts = {.rank = 1, .size = 2, .range = {}};
+  EXPECT_THAT(NotesOf(directory.path(), std::vector{stack}),
+              testing::ElementsAre(HasSubstr("experts.2.down_proj.qzeros"), HasSubstr("experts.3.down_proj.qzeros")));
 }
 
 }  // namespace

@@ -85,6 +85,7 @@ absl::StatusOr<Layer> Adopt(Session& session, const v1::RegisterModelRequest& re
   v1::CheckpointSource source;
   source.set_path(request.path());
   if (request.has_quantize()) *source.mutable_quantize() = request.quantize();
+  source.set_gptq_zero_points(request.gptq_zero_points());
   source.set_module(module.module());
   *source.mutable_slice() = module.slice();
   const v1::LayerInfo& layer = module.progress().layer();

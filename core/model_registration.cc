@@ -103,8 +103,8 @@ void ModelRegistration::Submit(size_t index) {
                                absl::StrCat("the length of its name is ", request.name.size(),
                                             ", must be at most ", kMostNameBytes, " bytes")));
   }
-  request.source =
-      CheckpointSource{request_.path, planned.module, planned.slice, request_.quantize};
+  request.source = CheckpointSource{request_.path, planned.module, planned.slice, request_.quantize,
+                                    request_.gptq_zero_points};
   node_.RegisterLayer(
       session_, std::move(request),
       [self = shared_from_this(), index](const LayerProgress& progress) {

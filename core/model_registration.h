@@ -35,6 +35,7 @@ struct ModelRequest {
   ModelSelection selection;
   bool keep_going = false;
   std::optional<QuantizeTarget> quantize;  // of every module; those that are quantized fail
+  std::optional<GptqZeroPoints> gptq_zero_points;  // nullopt: as the node is set
 };
 
 // After the plan (without a module) one for each change of a module.

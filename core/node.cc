@@ -46,6 +46,12 @@ Node::Impl::Impl(NodeOptions node_options, std::vector<std::unique_ptr<Device>> 
   watcher = std::thread([this] { WatchStreams(); });
 }
 
+ReadingOptions Node::Impl::ReadingOf(const std::optional<GptqZeroPoints>& zero_points) const {
+  ReadingOptions reading = options.reading;
+  reading.gptq_zero_points = zero_points.value_or(reading.gptq_zero_points);
+  return reading;
+}
+
 ThreadPool& Node::Impl::quantizers() const {
   std::call_once(quantizers_started, [this] {
     const unsigned cores = std::clamp(std::thread::hardware_concurrency(), 1u, 16u);

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -59,6 +60,9 @@ class Node::Impl {
   void Observe(Call&& call) const {
     if (observer != nullptr) call(*observer);
   }
+
+  // How a request that chooses `zero_points`, or nothing, has files read.
+  ReadingOptions ReadingOf(const std::optional<GptqZeroPoints>& zero_points) const;
 
   // Threads for quantizing weights, started when they are first needed; a core each, to 16.
   ThreadPool& quantizers() const;

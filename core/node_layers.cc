@@ -193,21 +193,22 @@ absl::Status SetCheckpointOrigin(const Node::Impl& impl, const CheckpointSource&
   GEMMD_ASSIGN_OR_RETURN(const std::filesystem::path directory,
                          ResolveCheckpointPath(source.path, impl.options.checkpoint_roots));
   GEMMD_ASSIGN_OR_RETURN(const std::string files, FileIdentity(directory));
+  const ReadingOptions reading = impl.ReadingOf(source.gptq_zero_points);
   origin.identity = absl::StrCat(origin.device->description().id, "\n", source.module, "\n",
                                  source.slice.Text(), "\n",
                                  source.quantize.has_value() ? source.quantize->Text() : "", "\n",
-                                 files);
+                                 reading.Text(), "\n", files);
   origin.measure = [directory, files, module = source.module, slice = source.slice,
                     checkpoints = impl.checkpoints.get()] {
     const auto checkpoint = checkpoints->Open(directory, files);
     return checkpoint.ok() ? kCopiesWhileLoading * (*checkpoint)->BytesOf(module, slice) : 0;
   };
-  origin.read = [directory, module = source.module, slice = source.slice, target = source.quantize,
+  origin.read = [directory, module = source.module, slice = source.slice, target = source.quantize, reading,
                  &impl](const ReadProgress& progress) -> absl::StatusOr<CheckpointLayer> {
     GEMMD_ASSIGN_OR_RETURN(const auto checkpoint, impl.checkpoints->Open(directory));
     const auto quantize = QuantizeBy(impl, target, progress.quantizing);
     return checkpoint->ReadLayer(module, progress.reading, slice,
-                                 quantize.has_value() ? &*quantize : nullptr);
+                                 quantize.has_value() ? &*quantize : nullptr, reading);
   };
   return absl::OkStatus();
 }

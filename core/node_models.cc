@@ -28,8 +28,8 @@ absl::Status CheckPath(const std::string& path) {
 }
 
 // What is to be said of how the modules of `plan` are read.
-void AddReadingNotes(const Checkpoint& checkpoint, ModelPlan& plan) {
-  for (std::string& note : ReadingNotes(checkpoint, plan.modules)) plan.notes.push_back(std::move(note));
+void AddReadingNotes(const Checkpoint& checkpoint, const ReadingOptions& reading, ModelPlan& plan) {
+  for (std::string& note : ReadingNotes(checkpoint, plan.modules, reading)) plan.notes.push_back(std::move(note));
 }
 
 absl::StatusOr<ModelPlan> Plan(const Node::Impl& impl, const ModelRequest& request) {
@@ -43,7 +43,7 @@ absl::StatusOr<ModelPlan> Plan(const Node::Impl& impl, const ModelRequest& reque
   GEMMD_ASSIGN_OR_RETURN(const auto checkpoint, impl.checkpoints->Open(directory));
   GEMMD_ASSIGN_OR_RETURN(ModelPlan plan, PlanModel(*checkpoint, request.selection));
   if (!request.keep_going && !plan.hidden_files.empty()) return plan.hidden_files.front().status;
-  AddReadingNotes(*checkpoint, plan);
+  AddReadingNotes(*checkpoint, impl.ReadingOf(request.gptq_zero_points), plan);
   return plan;
 }
 

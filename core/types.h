@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "core/checkpoint/reading_options.h"
 #include "core/exec/device.h"
 #include "core/quant/quantize_layer.h"
 #include "core/quant/rank_slice.h"
@@ -34,6 +35,7 @@ struct NodeOptions {
   int max_tickets = 1024;                           // the same over all sessions
   int loader_threads = 0;                           // layers loaded at a time; 0 = one per core, to 16
   absl::Duration stream_grace = absl::Seconds(10);  // OpenSession without KeepSession
+  ReadingOptions reading;                           // of requests that do not choose
 };
 
 // ---- what a client sends, in core's own structs ----
@@ -84,6 +86,7 @@ struct CheckpointSource {
   std::string module;
   SliceRequest slice;
   std::optional<QuantizeTarget> quantize = std::nullopt;  // of modules that are not quantized
+  std::optional<GptqZeroPoints> gptq_zero_points = std::nullopt;  // nullopt: as the node is set
 };
 struct TensorSource {
   QuantSpec spec;

@@ -6,6 +6,7 @@
 #ifndef GEMMD_SERVER_CONVERT_H_
 #define GEMMD_SERVER_CONVERT_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -26,6 +27,8 @@ absl::StatusOr<ActivationEncoding> FromProto(const v1::ActivationEncoding& from,
 // Errors name `field`.
 absl::StatusOr<QuantizeTarget> FromProto(const v1::QuantizeTo& from, const std::string& field);
 absl::StatusOr<AxisSlice> FromProto(const v1::AxisSlice& from, const std::string& field);
+// nullopt: the request does not choose.
+absl::StatusOr<std::optional<GptqZeroPoints>> FromProto(v1::GptqZeroPoints from, const std::string& field);
 absl::StatusOr<CheckpointSource> FromProto(const v1::CheckpointSource& from);
 absl::StatusOr<TensorSource> FromProto(const v1::TensorSource& from);
 absl::StatusOr<TensorRef> FromProto(const v1::TensorRef& from, const std::string& field);

@@ -115,6 +115,19 @@ absl::StatusOr<QuantizeTarget> FromProto(const v1::QuantizeTo& from, const std::
   return to;
 }
 
+absl::StatusOr<std::optional<GptqZeroPoints>> FromProto(v1::GptqZeroPoints from, const std::string& field) {
+  switch (from) {
+    case v1::GPTQ_ZERO_POINTS_UNSPECIFIED:
+      return std::nullopt;
+    case v1::GPTQ_ZERO_POINTS_WORD:
+      return GptqZeroPoints::kWord;
+    case v1::GPTQ_ZERO_POINTS_FIELD_MASKED:
+      return GptqZeroPoints::kFieldMasked;
+    default:
+      return UnknownEnum(field, from);
+  }
+}
+
 absl::StatusOr<CheckpointSource> FromProto(const v1::CheckpointSource& from) {
   GEMMD_RETURN_IF_ERROR(CheckLength("checkpoint.path", from.path(), kMaxPathBytes));
   GEMMD_RETURN_IF_ERROR(CheckLength("checkpoint.module", from.module(), kMaxModuleBytes));
@@ -123,6 +136,8 @@ absl::StatusOr<CheckpointSource> FromProto(const v1::CheckpointSource& from) {
   if (from.has_quantize()) {
     GEMMD_ASSIGN_OR_RETURN(to.quantize, FromProto(from.quantize(), "checkpoint.quantize"));
   }
+  GEMMD_ASSIGN_OR_RETURN(to.gptq_zero_points,
+                         FromProto(from.gptq_zero_points(), "checkpoint.gptq_zero_points"));
   return to;
 }
 

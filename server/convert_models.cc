@@ -108,6 +108,7 @@ absl::StatusOr<ModelRequest> FromProto(const v1::RegisterModelRequest& from) {
   to.keep_going = from.keep_going();
   GEMMD_ASSIGN_OR_RETURN(to.selection, SelectionFromFields(from));
   GEMMD_ASSIGN_OR_RETURN(to.quantize, TargetFromFields(from));
+  GEMMD_ASSIGN_OR_RETURN(to.gptq_zero_points, FromProto(from.gptq_zero_points(), "gptq_zero_points"));
   return to;
 }
 

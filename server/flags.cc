@@ -43,6 +43,10 @@ ABSL_FLAG(
     "auto, cpu or cuda. auto takes every GPU and the CPU; cuda refuses to start without a GPU.");
 ABSL_FLAG(gemmd::FlagText, checkpoint_roots, {},
           "Comma-separated directories that checkpoints may be read from. Default none.");
+ABSL_FLAG(gemmd::FlagText, gptq_zero_points, {},
+          "word or field-masked: how zero points of GPTQ version 1 that wrap are read, where a request does not "
+          "choose. word carries into the next zero point, as GPTQModel and AutoRound write; field-masked does not. "
+          "Default word.");
 ABSL_FLAG(gemmd::FlagText, cache_dir, {},
           "Kernel cache. Default $XDG_CACHE_HOME/gemmd; /var/cache/gemmd for root; ~/.cache/gemmd; "
           "without HOME kernels live in memory only.");
@@ -77,6 +81,7 @@ const NamedFlag kTextFlags[] = {
     {"session_socket", &FLAGS_session_socket},
     {"device", &FLAGS_device},
     {"checkpoint_roots", &FLAGS_checkpoint_roots},
+    {"gptq_zero_points", &FLAGS_gptq_zero_points},
     {"cache_dir", &FLAGS_cache_dir},
     {"metrics_address", &FLAGS_metrics_address},
     {"log_format", &FLAGS_log_format},

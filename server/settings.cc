@@ -145,6 +145,9 @@ const Setting kSettings[] = {
        return absl::StrJoin(c.node.checkpoint_roots, ",",
                             [](std::string* out, const auto& path) { *out += path.string(); });
      }},
+    {"gptq_zero_points", false,
+     [](Config& c, const Items& i) { return SetChoice(i[0], kGptqZeroPointsNames, c.node.reading.gptq_zero_points); },
+     [](const Config& c) { return c.node.reading.Text(); }},
     {"cache_dir", false,
      [](Config& c, const Items& i) { return SetAbsolutePath(i[0], c.cache_dir); },
      [](const Config& c) { return c.cache_dir.string(); }},

@@ -9,6 +9,7 @@
 #include "client/gemmctl/export_layer.h"
 #include "client/gemmctl/progress_line.h"
 #include "client/gemmctl/quantize_option.h"
+#include "client/gemmctl/reading_option.h"
 #include "client/gemmctl/table.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/quant/standard_tensor.h"
@@ -24,6 +25,7 @@ struct ExportJob {
   bool float32 = false;
   bool replace = false;
   std::optional<QuantizeTarget> quantize;
+  ReadingOptions reading;
 };
 
 absl::StatusOr<ExportJob> ReadJob(const Arguments& arguments) {
@@ -35,8 +37,9 @@ absl::StatusOr<ExportJob> ReadJob(const Arguments& arguments) {
   if (form != "standard" && form != "float32") {
     return BadArgument(absl::StrCat("--as '", form, "' is neither standard nor float32"));
   }
-  ExportJob job{words[0], words[1], words[2], form == "float32", arguments.Has("force"), std::nullopt};
+  ExportJob job{words[0], words[1], words[2], form == "float32", arguments.Has("force"), std::nullopt, {}};
   GEMMD_ASSIGN_OR_RETURN(job.quantize, QuantizeTargetOf(arguments));
+  GEMMD_ASSIGN_OR_RETURN(job.reading, ReadingOptionsOf(arguments));
   return job;
 }
 
@@ -56,7 +59,7 @@ absl::StatusOr<ExportedLayer> Export(const Context& context, const ExportJob& jo
   if (job.quantize.has_value()) quantize = QuantizeOnRead{*job.quantize, nullptr, Showing(line, "quantized")};
   GEMMD_ASSIGN_OR_RETURN(CheckpointLayer layer,
                          ReadLayer(job.directory, job.module, Showing(line, "read"), {"/"}, {},
-                                   quantize.has_value() ? &*quantize : nullptr));
+                                   quantize.has_value() ? &*quantize : nullptr, job.reading));
   const std::string digest = Digest(layer.tensor);
   ExportedLayer exported{std::move(layer), job.module, digest};
   const auto write = job.float32 ? WriteFloat32 : WriteStandard;
@@ -111,6 +114,7 @@ Command ExportCommand() {
           QuantizeHelp(),
       .options = {{"as", 0, "FORM", "standard", "standard or float32"},
                   QuantizeOption(),
+                  GptqZeroPointsOption("else word"),
                   {"force", 0, "", "", "replace FILE when it exists"}},
       .examples =
           "  gemmctl export /models/llama model.layers.0.mlp.down_proj down.safetensors\n"

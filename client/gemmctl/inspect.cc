@@ -7,6 +7,7 @@
 #include "client/gemmctl/inspect_text.h"
 #include "client/gemmctl/progress_line.h"
 #include "client/gemmctl/quantize_option.h"
+#include "client/gemmctl/reading_option.h"
 #include "kernels/base/status.h"
 
 namespace gemmd::gemmctl {
@@ -15,6 +16,7 @@ namespace {
 absl::StatusOr<int> RunInspect(const Context& context, const Arguments& arguments) {
   if (arguments.positional().empty()) return BadArgument("the checkpoint's folder is needed");
   GEMMD_ASSIGN_OR_RETURN(const std::optional<QuantizeTarget> quantize, QuantizeTargetOf(arguments));
+  GEMMD_ASSIGN_OR_RETURN(const ReadingOptions reading, ReadingOptionsOf(arguments));
   absl::StatusOr<CheckpointReport> report;
   {
     ProgressLine line(context);
@@ -23,7 +25,7 @@ absl::StatusOr<int> RunInspect(const Context& context, const Arguments& argument
                                  if (line.due())
                                    line.Show(absl::StrCat("[", done, "/", total, "] ", module));
                                },
-                               quantize);
+                               quantize, reading);
   }
   if (!report.ok()) return report.status();
   if (context.json) {
@@ -67,7 +69,8 @@ Command InspectCommand() {
           "for\n"
           "  1e9 weights. 'gemmctl register --help' says what SPEC is.",
       .options = {{"all", 0, "", "", "a line for every module"},
-                  QuantizeOption("show what this would give: ")},
+                  QuantizeOption("show what this would give: "),
+                  GptqZeroPointsOption("else word")},
       .examples =
           "  gemmctl inspect /models/llama\n"
           "  gemmctl inspect /models/llama-bf16 --quantize int4,group=128\n"

@@ -115,13 +115,13 @@ BrokenShard* ShardOf(const absl::Status& status, BrokenShards& broken) {
 }
 
 absl::StatusOr<ModuleReport> InspectModule(const Checkpoint& checkpoint, const std::string& module,
-                                           const QuantizeOnRead* quantize) {
+                                           const QuantizeOnRead* quantize, const ReadingOptions& reading) {
   ModuleReport report{.module = module};
   const ProgressFunction count = [&report](uint64_t, uint64_t total) {
     report.stored_bytes = total;
     return true;
   };
-  GEMMD_ASSIGN_OR_RETURN(CheckpointLayer layer, checkpoint.ReadLayer(module, count, {}, quantize));
+  GEMMD_ASSIGN_OR_RETURN(CheckpointLayer layer, checkpoint.ReadLayer(module, count, {}, quantize, reading));
   report.exporter = layer.format;
   report.quantized = layer.quantized;
   report.layer_bytes = static_cast<uint64_t>(layer.tensor.total_bytes());
@@ -173,7 +173,8 @@ bool IsTold(const Problem& problem, const std::vector<Problem>& told) {
 }
 
 void InspectModules(const Checkpoint& checkpoint, const InspectProgress& progress,
-                    const QuantizeOnRead* quantize, BrokenShards& broken, CheckpointReport& report) {
+                    const QuantizeOnRead* quantize, const ReadingOptions& reading, BrokenShards& broken,
+                    CheckpointReport& report) {
   const absl::StatusOr<std::vector<std::string>> modules = ListCandidates(checkpoint);
   if (!modules.ok()) {
     report.problems.push_back(ProblemOf(modules.status(), ""));
@@ -183,7 +184,7 @@ void InspectModules(const Checkpoint& checkpoint, const InspectProgress& progres
   ConfigFaults faults;
   for (const std::string& module : *modules) {
     if (progress) progress(report.modules.size(), modules->size(), module);
-    absl::StatusOr<ModuleReport> read = InspectModule(checkpoint, module, quantize);
+    absl::StatusOr<ModuleReport> read = InspectModule(checkpoint, module, quantize, reading);
     if (read.ok()) {
       report.modules.push_back(*std::move(read));
     } else if (BrokenShard* const shard = ShardOf(read.status(), broken)) {
@@ -263,10 +264,10 @@ void NoteTwice(const CheckpointFiles& files, CheckpointReport& report) {
 }
 
 // What other programs take otherwise than this one.
-void NoteReadings(const Checkpoint& checkpoint, CheckpointReport& report) {
+void NoteReadings(const Checkpoint& checkpoint, const ReadingOptions& reading, CheckpointReport& report) {
   std::vector<PlannedModule> modules;
   for (const ModuleReport& module : report.modules) modules.push_back({.module = module.module, .slice = {}});
-  for (std::string& note : ReadingNotes(checkpoint, modules)) report.notes.push_back(std::move(note));
+  for (std::string& note : ReadingNotes(checkpoint, modules, reading)) report.notes.push_back(std::move(note));
 }
 
 // Groups need not divide K, but whoever thought that they do should know.
@@ -289,7 +290,8 @@ void NoteShortGroups(int64_t group, CheckpointReport& report) {
 }  // namespace
 
 absl::StatusOr<CheckpointReport> InspectCheckpoint(const std::string& directory, const InspectProgress& progress,
-                                                   const std::optional<QuantizeTarget>& quantize) {
+                                                   const std::optional<QuantizeTarget>& quantize,
+                                                   const ReadingOptions& reading) {
   CheckpointReport report{.directory = directory};
   const auto checkpoint = Checkpoint::Open(directory, AnyRoot());
   if (ReasonOf(checkpoint.status()) == "CHECKPOINT_NOT_FOUND") return checkpoint.status();
@@ -301,11 +303,11 @@ absl::StatusOr<CheckpointReport> InspectCheckpoint(const std::string& directory,
   BrokenShards broken = InspectFiles((*checkpoint)->files(), report);
   std::optional<QuantizeOnRead> on_read;
   if (quantize.has_value()) on_read = QuantizeOnRead{*quantize, nullptr, nullptr};
-  InspectModules(**checkpoint, progress, on_read.has_value() ? &*on_read : nullptr, broken, report);
+  InspectModules(**checkpoint, progress, on_read.has_value() ? &*on_read : nullptr, reading, broken, report);
   InspectModel(**checkpoint, broken, report);
   TellModulesOf(broken, report);
   NoteTwice((*checkpoint)->files(), report);
-  NoteReadings(**checkpoint, report);
+  NoteReadings(**checkpoint, reading, report);
   if (quantize.has_value()) NoteShortGroups(quantize->spec.scale_block_k, report);
   return report;
 }

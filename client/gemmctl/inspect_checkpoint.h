@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/gemmctl/inspect_devices.h"
+#include "core/checkpoint/reading_options.h"
 #include "core/quant/quantize_layer.h"
 #include "core/quant/standard_tensor.h"
 
@@ -58,7 +59,8 @@ using InspectProgress = std::function<void(uint64_t, uint64_t, const std::string
 
 // With a target, a good one (CheckTarget), as if every module were quantized to it; those that cannot be are problems.
 absl::StatusOr<CheckpointReport> InspectCheckpoint(const std::string& directory, const InspectProgress& progress,
-                                                   const std::optional<QuantizeTarget>& quantize = std::nullopt);
+                                                   const std::optional<QuantizeTarget>& quantize = std::nullopt,
+                                                   const ReadingOptions& reading = {});
 
 }  // namespace gemmd::gemmctl
 

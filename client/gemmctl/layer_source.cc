@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/gemmctl/quantize_option.h"
+#include "client/gemmctl/reading_option.h"
 #include "client/gemmctl/table.h"
 #include "kernels/base/status.h"
 
@@ -93,19 +94,24 @@ std::vector<Option> LayerOptions() {
           {"module", 0, "MODULE", "", "module in it; or the second argument"},
           {"device", 0, "ID", "auto", "auto (the best ready device), cpu or cuda:<GPU UUID>"},
           {"name", 0, "NAME", "", "label of the layer; else the module's name"},
-          QuantizeOption()};
+          QuantizeOption(),
+          GptqZeroPointsOption("else as the daemon is set")};
 }
 
 absl::Status CheckSource(const Arguments& arguments) {
   const LayerSource source = NamedSource(arguments);
-  if (!source.path.empty() && !source.module.empty()) return QuantizeOf(arguments).status();
-  return BadArgument("the checkpoint's folder and the module are needed");
+  if (source.path.empty() || source.module.empty()) {
+    return BadArgument("the checkpoint's folder and the module are needed");
+  }
+  GEMMD_RETURN_IF_ERROR(QuantizeOf(arguments).status());
+  return GptqZeroPointsOf(arguments).status();
 }
 
 absl::StatusOr<LayerSource> FindSource(const Arguments& arguments, const client::Session& session) {
   GEMMD_RETURN_IF_ERROR(CheckSource(arguments));
   LayerSource source = NamedSource(arguments);
   GEMMD_ASSIGN_OR_RETURN(source.quantize, QuantizeOf(arguments));
+  GEMMD_ASSIGN_OR_RETURN(source.gptq_zero_points, GptqZeroPointsOf(arguments));
   source.path = std::filesystem::absolute(source.path).lexically_normal().string();
   GEMMD_RETURN_IF_ERROR(FindDevice(session, arguments.Text("device"), &source));
   return source;
@@ -117,6 +123,7 @@ v1::CheckpointSource LayerSource::Checkpoint() const {
   checkpoint.set_module(module);
   *checkpoint.mutable_slice() = slice;
   if (quantize.has_value()) *checkpoint.mutable_quantize() = *quantize;
+  checkpoint.set_gptq_zero_points(gptq_zero_points);
   return checkpoint;
 }
 

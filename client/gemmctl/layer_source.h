@@ -14,7 +14,7 @@
 
 namespace gemmd::gemmctl {
 
-// --checkpoint, --module, --device, --name, --quantize.
+// --checkpoint, --module, --device, --name, --quantize, --gptq-zero-points.
 std::vector<Option> LayerOptions();
 
 struct LayerSource {
@@ -25,12 +25,14 @@ struct LayerSource {
   std::string device_text;  // "cpu, AMD EPYC 9654"
   v1::LayerSlice slice;     // default: the whole module
   std::optional<v1::QuantizeTo> quantize;
+  v1::GptqZeroPoints gptq_zero_points = v1::GPTQ_ZERO_POINTS_UNSPECIFIED;
 
   // Of the module on any device.
   v1::CheckpointSource Checkpoint() const;
 };
 
-// Whether "PATH MODULE" or the options name both, and --quantize can be read: BAD_ARGUMENT, before a session is opened.
+// Whether "PATH MODULE" or the options name both, and --quantize and --gptq-zero-points can be read:
+// BAD_ARGUMENT, before a session is opened.
 absl::Status CheckSource(const Arguments& arguments);
 
 // From "PATH MODULE" or the options; `device` auto is the daemon's best ready one.

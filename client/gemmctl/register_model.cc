@@ -18,6 +18,7 @@
 #include "client/gemmctl/progress_line.h"
 #include "client/gemmctl/proto_json.h"
 #include "client/gemmctl/quantize_option.h"
+#include "client/gemmctl/reading_option.h"
 #include "client/gemmctl/slice_options.h"
 #include "client/gemmctl/table.h"
 #include "client/layer_slice.h"
@@ -207,6 +208,8 @@ absl::StatusOr<v1::RegisterModelRequest> ModelRequest(const Arguments& arguments
   }
   GEMMD_ASSIGN_OR_RETURN(v1::ModelModules selection, SelectionOf(arguments, path));
   v1::RegisterModelRequest request;
+  GEMMD_ASSIGN_OR_RETURN(const v1::GptqZeroPoints zero_points, GptqZeroPointsOf(arguments));
+  request.set_gptq_zero_points(zero_points);
   if (selection.has_quantize()) request.mutable_quantize()->Swap(selection.mutable_quantize());
   request.set_path(selection.path());
   const std::string device = arguments.Text("device");

@@ -3,7 +3,9 @@
 #ifndef GEMMD_CORE_CHECKPOINT_READING_OPTIONS_H_
 #define GEMMD_CORE_CHECKPOINT_READING_OPTIONS_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace gemmd {
 
@@ -19,6 +21,9 @@ inline constexpr const char* kGptqZeroPointsNames[] = {"word", "field-masked"};
 
 struct ReadingOptions {
   GptqZeroPoints gptq_zero_points = GptqZeroPoints::kWord;
+
+  // Of all options: equal texts promise equal tensors of equal files.
+  std::string Text() const { return kGptqZeroPointsNames[static_cast<size_t>(gptq_zero_points)]; }
 };
 
 }  // namespace gemmd

@@ -175,10 +175,11 @@ class FakeDaemon::Admins : public v1::AdminService::Service {
 class FakeDaemon::Models : public v1::ModelService::Service {
  public:
   explicit Models(FakeDaemon* daemon) : daemon_(daemon) {}
-  grpc::Status RegisterModel(grpc::ServerContext* context, const v1::RegisterModelRequest*,
+  grpc::Status RegisterModel(grpc::ServerContext* context, const v1::RegisterModelRequest* request,
                              grpc::ServerWriter<v1::RegisterModelProgress>* writer) override {
     const grpc::Status entered = daemon_->Enter("RegisterModel", context, true);
     if (!entered.ok()) return entered;
+    daemon_->model = *request;
     v1::RegisterModelProgress progress;
     progress.mutable_module()->set_module("m");
     if (daemon_->stuck_at.has_value()) {
@@ -443,6 +444,7 @@ grpc::Status FakeDaemon::RegisterLayer(grpc::ServerContext* context,
     WaitForCancellation(*context);
     return grpc::Status::OK;
   }
+  checkpoint = request->checkpoint();
   v1::RegisterLayerProgress progress;
   progress.set_stage(v1::RegisterLayerProgress::STAGE_LOADING);
   writer->Write(progress);

@@ -53,6 +53,8 @@ class FakeDaemon : public v1::SessionService::Service,
   std::atomic<uint64_t> armed_numerics{0};  // that batch-invariant requests may name; 0 = none
   // Registrations tell that they are here, and are never answered.
   std::optional<v1::RegisterLayerProgress> stuck_at;
+  v1::CheckpointSource checkpoint;      // that the last RegisterLayer named
+  v1::RegisterModelRequest model;       // of the last RegisterModel
   v1::ListCacheResponse listed_cache;  // what ListCache answers
   v1::CacheFilter cache_filter;        // that it was asked with last
   v1::ListTuningResponse listed_tuning;

@@ -59,7 +59,7 @@ TEST_F(ConfigTest, AnEmptyFileGivesDefaults) {
 TEST_F(ConfigTest, ReadsEverySetting) {
   const auto loaded = Load(
       "socket: /a/g.sock\nsession_socket: /b/s.sock\ndevice: cpu\ncheckpoint_roots: [/m, /n/]\n"
-      "cache_dir: /c\ncache_max_bytes: 5000000000\nmetrics_address: ''\nlog_format: "
+      "gptq_zero_points: field-masked\ncache_dir: /c\ncache_max_bytes: 5000000000\nmetrics_address: ''\nlog_format: "
       "text\nlog_level: debug\ndrain_deadline: "
       "1m30s\n"
       "cpu_threads: 3\ncompile_workers: 6\nadmin_uids: [7, 1000]\nmax_sessions: 5\nmax_regions_per_session: 6\n"
@@ -71,6 +71,7 @@ TEST_F(ConfigTest, ReadsEverySetting) {
   EXPECT_EQ(config.session_socket, "/b/s.sock");
   EXPECT_EQ(config.device, DeviceChoice::kCpu);
   EXPECT_THAT(config.node.checkpoint_roots, ::testing::ElementsAre("/m", "/n/"));
+  EXPECT_EQ(config.node.reading.gptq_zero_points, GptqZeroPoints::kFieldMasked);
   EXPECT_EQ(config.cache_max_bytes, 5000000000);
   EXPECT_EQ(config.metrics_address, "");
   EXPECT_EQ(config.drain_deadline, absl::Seconds(90));

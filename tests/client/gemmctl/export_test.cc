@@ -215,6 +215,21 @@ TEST_F(ExportTest, WritesAComposedModuleThatHasNoTensorsOfItsOwn) {
   ExpectSame(ReadBack(path()), layer->tensor);
 }
 
+TEST_F(ExportTest, ReadsZeroPointsAsTheOptionSays) {
+  const std::string checkpoint = CaseDirectory("gptq_v1_gptqmodel_b4_g64_asym_borrow");
+  const auto by_word = ReadLayer(checkpoint, kDown);
+  const auto by_field =
+      ReadLayer(checkpoint, kDown, nullptr, {}, {}, nullptr, {.gptq_zero_points = GptqZeroPoints::kFieldMasked});
+  ASSERT_TRUE(by_word.ok() && by_field.ok());
+  ASSERT_NE(Digest(by_word->tensor), Digest(by_field->tensor));
+  ASSERT_EQ(Export(checkpoint, kDown, {"--gptq-zero-points", "field-masked"}).code, kDone);
+  ExpectSame(ReadBack(path()), by_field->tensor);
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"--force"}, {"--force", "--gptq-zero-points", "word"}}) {
+    ASSERT_EQ(Export(checkpoint, kDown, words).code, kDone);
+    ExpectSame(ReadBack(path()), by_word->tensor);
+  }
+}
+
 // 4 MiB is one block of what is written: this layer takes several, the last one partial.
 TEST_F(ExportTest, WritesLargeLayersInBlocks) {
   constexpr int64_t kN = 1300, kK = 1111;

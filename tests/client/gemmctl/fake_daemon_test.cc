@@ -198,6 +198,27 @@ TEST_F(GemmctlDaemonTest, RegisterAllTellsTheErrorOfWhatWasQuantized) {
   EXPECT_THAT(stored.out, testing::Not(HasSubstr("RELATIVE ERROR")));
 }
 
+TEST_F(GemmctlDaemonTest, ZeroPointsAreReadAsTheOptionSaysOrTheDaemon) {
+  daemon_->device = "cpu";
+  for (const char* command : {"register", "explain"}) {
+    Gemmctl({command, "p", "m", "--gptq-zero-points", "field-masked"});
+    EXPECT_EQ(daemon_->checkpoint.gptq_zero_points(), v1::GPTQ_ZERO_POINTS_FIELD_MASKED) << command;
+    Gemmctl({command, "p", "m", "--gptq-zero-points", "word"});
+    EXPECT_EQ(daemon_->checkpoint.gptq_zero_points(), v1::GPTQ_ZERO_POINTS_WORD) << command;
+    Gemmctl({command, "p", "m"});
+    EXPECT_EQ(daemon_->checkpoint.gptq_zero_points(), v1::GPTQ_ZERO_POINTS_UNSPECIFIED) << command;
+  }
+}
+
+// Each layer is registered once more, by the library: as the model was, or it would be another layer.
+TEST_F(GemmctlDaemonTest, ZeroPointsOfEveryLayerOfAModelAreReadAsTheOptionSays) {
+  ASSERT_EQ(Gemmctl({"register", "p", "--all", "--gptq-zero-points", "field-masked"}).code, kDone);
+  EXPECT_EQ(daemon_->model.gptq_zero_points(), v1::GPTQ_ZERO_POINTS_FIELD_MASKED);
+  EXPECT_EQ(daemon_->checkpoint.gptq_zero_points(), v1::GPTQ_ZERO_POINTS_FIELD_MASKED);
+  ASSERT_EQ(Gemmctl({"register", "p", "--all"}).code, kDone);
+  EXPECT_EQ(daemon_->model.gptq_zero_points(), v1::GPTQ_ZERO_POINTS_UNSPECIFIED);
+}
+
 TEST_F(GemmctlDaemonTest, SaysOnceThatItWaitsForTheNextDaemon) {
   Context context;
   context.socket = daemon_->socket_path();

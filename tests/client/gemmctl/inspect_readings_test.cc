@@ -24,5 +24,17 @@ TEST(InspectReadingsTest, NamesZeroPointsThatWrap) {
   EXPECT_EQ(NotesOfCase(kGptqCase).size(), 0u);
 }
 
+TEST(InspectReadingsTest, TellsTheRuleThatTheOptionChose) {
+  const TemporaryDirectory directory;
+  EditableCheckpoint("gptq_v1_gptqmodel_b4_g64_asym_borrow").Write(directory.path());
+  const auto note_with = [&directory](const char* rule) {
+    const ToolRun run = Tool({"inspect", directory.path().string(), "-o", "json", "--gptq-zero-points", rule});
+    EXPECT_EQ(run.code, kDone) << run.err;
+    return nlohmann::json::parse(run.out)["notes"][0].get<std::string>();
+  };
+  EXPECT_THAT(note_with("field-masked"), testing::HasSubstr("wrap to 0, each alone (field-masked)"));
+  EXPECT_THAT(note_with("word"), testing::HasSubstr("wrap to 0, with a carry into the next of their word (word)"));
+}
+
 }  // namespace
 }  // namespace gemmd::gemmctl

@@ -237,6 +237,25 @@ TEST(TuneUsageTest, EveryActionTakesItsOwnOptionsOnly) {
   EXPECT_EQ(Without({"tune", "--list"}).code, kNotRunning);
 }
 
+TEST(ReadingUsageTest, ARuleForZeroPointsIsOneOfTwo) {
+  for (const Words& command : std::vector<Words>{{"register", "p", "m"},
+                                                 {"register", "p", "--all"},
+                                                 {"run", "p", "m", "--random", "1"},
+                                                 {"bench", "p", "m"},
+                                                 {"explain", "p", "m"},
+                                                 {"export", "p", "m", "/tmp/no-such-file"},
+                                                 {"inspect", "p"}}) {
+    for (const char* bad : {"", "masked", "Word"}) {
+      Words words = command;
+      words.insert(words.end(), {"--gptq-zero-points", bad});
+      const ToolRun run = Without(words);
+      EXPECT_EQ(run.code, kUsage) << testing::PrintToString(words);
+      EXPECT_THAT(run.err, HasSubstr(std::string("--gptq-zero-points '") + bad + "' is none of word, field-masked"))
+          << testing::PrintToString(words);
+    }
+  }
+}
+
 TEST(NumericsTest, AnIdThatThereIsNotIsNotShown) {
   v1::ExecutionReport report;
   report.set_kernel("cpu");

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "client/layer_record.h"
 #include "client/region.h"
@@ -56,6 +57,8 @@ class Layer {
   bool empty() const { return record_ == nullptr; }
   // As of the last registration; `references` counts sessions at that time.
   v1::LayerInfo info() const { return record_->info(); }
+  // The same of what the daemon said then about tensors that other programs read otherwise: sentences for people.
+  std::vector<std::string> notes() const { return record_->notes(); }
 
   void Release();
 

@@ -26,13 +26,18 @@ v1::LayerInfo LayerRecord::info() const {
   return info_;
 }
 
+std::vector<std::string> LayerRecord::notes() const {
+  MutexLock lock(mutex_);
+  return notes_;
+}
+
 absl::StatusOr<uint64_t> LayerRecord::IdOn(Link& link, absl::Time deadline) {
   GEMMD_RETURN_IF_ERROR(Bind(link, deadline));
   MutexLock lock(mutex_);
   return info_.layer_id();
 }
 
-absl::StatusOr<v1::LayerInfo> LayerRecord::Load(Link& link, absl::Time deadline) {
+absl::StatusOr<v1::RegisterLayerProgress> LayerRecord::Load(Link& link, absl::Time deadline) {
   v1::RegisterLayerRequest request = request_;
   for (const SourceRegion& source : regions_) {
     if (source.region->closed()) {
@@ -45,18 +50,19 @@ absl::StatusOr<v1::LayerInfo> LayerRecord::Load(Link& link, absl::Time deadline)
   link.Prepare(context, deadline);
   auto stream = link.stubs().layers->RegisterLayer(&context, request);
   v1::RegisterLayerProgress progress;
-  v1::LayerInfo loaded;
+  v1::RegisterLayerProgress ready;
   while (stream->Read(&progress)) {
     if (progress_) progress_(progress);
-    if (progress.has_layer()) loaded = progress.layer();
+    if (progress.has_layer()) ready = progress;
   }
   GEMMD_RETURN_IF_ERROR(FromGrpc(stream->Finish(), absl::StrCat("RegisterLayer of '", request_.name(), "' (",
                                                                 ProgressText(progress), ")")));
-  if (loaded.layer_id() == 0) return absl::InternalError("RegisterLayer ended without a layer");
-  return loaded;
+  if (ready.layer().layer_id() == 0) return absl::InternalError("RegisterLayer ended without a layer");
+  return ready;
 }
 
-absl::Status LayerRecord::Accept(const v1::LayerInfo& loaded) {
+absl::Status LayerRecord::Accept(const v1::RegisterLayerProgress& ready) {
+  const v1::LayerInfo& loaded = ready.layer();
   if (!info_.digest().empty() && info_.digest() != loaded.digest()) {
     return Error(absl::StatusCode::kFailedPrecondition, "SOURCE_GONE",
                  absl::StrCat("layer '", request_.name(), "' had digest ", info_.digest(),
@@ -64,6 +70,7 @@ absl::Status LayerRecord::Accept(const v1::LayerInfo& loaded) {
                               " now: its source changed"));
   }
   info_ = loaded;
+  notes_.assign(ready.notes().begin(), ready.notes().end());
   return absl::OkStatus();
 }
 
@@ -71,7 +78,7 @@ absl::Status LayerRecord::Register(Link& link, absl::Time deadline) {
   uses_->BeginRegister(link.serial());
   const auto loaded = Load(link, deadline);
   const absl::Status accepted = loaded.ok() ? Accept(*loaded) : loaded.status();
-  const uint64_t id = loaded.ok() ? loaded->layer_id() : 0;
+  const uint64_t id = loaded.ok() ? loaded->layer().layer_id() : 0;
   for (uint64_t waiting : uses_->EndRegister(link.serial(), id)) ReleaseOn(link, waiting);
   serial_ = link.serial();
   if (!accepted.ok() && id != 0 && uses_->Drop(serial_, id)) ReleaseOn(link, id);

@@ -33,6 +33,7 @@ class LayerRecord : public Resource {
         progress_(std::move(progress)) {}
 
   v1::LayerInfo info() const;
+  std::vector<std::string> notes() const;
 
   // The id valid on `link`; registers there when necessary.
   absl::StatusOr<uint64_t> IdOn(Link& link, absl::Time deadline);
@@ -43,8 +44,9 @@ class LayerRecord : public Resource {
   void Unregister(Link& link) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
  private:
-  absl::StatusOr<v1::LayerInfo> Load(Link& link, absl::Time deadline);
-  absl::Status Accept(const v1::LayerInfo& loaded) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The last message, which holds the layer.
+  absl::StatusOr<v1::RegisterLayerProgress> Load(Link& link, absl::Time deadline);
+  absl::Status Accept(const v1::RegisterLayerProgress& ready) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const v1::RegisterLayerRequest request_;
   const std::vector<SourceRegion> regions_;
@@ -52,6 +54,7 @@ class LayerRecord : public Resource {
   const ProgressFunction progress_;
   uint64_t serial_ ABSL_GUARDED_BY(mutex_) = 0;
   v1::LayerInfo info_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> notes_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace gemmd::client

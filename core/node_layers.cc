@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/checkpoint/reading_notes.h"
 #include "core/layer/file_identity.h"
 #include "core/node.h"
 #include "core/node_impl.h"
@@ -207,8 +208,11 @@ absl::Status SetCheckpointOrigin(const Node::Impl& impl, const CheckpointSource&
                  &impl](const ReadProgress& progress) -> absl::StatusOr<CheckpointLayer> {
     GEMMD_ASSIGN_OR_RETURN(const auto checkpoint, impl.checkpoints->Open(directory));
     const auto quantize = QuantizeBy(impl, target, progress.quantizing);
-    return checkpoint->ReadLayer(module, progress.reading, slice,
-                                 quantize.has_value() ? &*quantize : nullptr, reading);
+    GEMMD_ASSIGN_OR_RETURN(CheckpointLayer layer,
+                           checkpoint->ReadLayer(module, progress.reading, slice,
+                                                 quantize.has_value() ? &*quantize : nullptr, reading));
+    layer.notes = ReadingNotes(*checkpoint, {{.module = module, .slice = slice}}, reading);
+    return layer;
   };
   return absl::OkStatus();
 }

@@ -169,6 +169,7 @@ struct LayerInfo {
   ActivationEncoding encoding;
   SpecialisedKernels specialised;
   std::vector<KernelNumerics> numerics;  // that batch-invariant requests may name now
+  std::vector<std::string> notes;        // sentences about tensors of its source that other programs read otherwise
 };
 
 struct LayerProgress {

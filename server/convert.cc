@@ -268,6 +268,14 @@ v1::RegisterLayerProgress ToProto(const LayerProgress& from) {
   return to;
 }
 
+v1::RegisterLayerProgress ReadyToProto(const LayerInfo& from) {
+  v1::RegisterLayerProgress to;
+  to.set_stage(v1::RegisterLayerProgress::STAGE_READY);
+  *to.mutable_layer() = ToProto(from);
+  for (const std::string& note : from.notes) to.add_notes(note);
+  return to;
+}
+
 v1::KernelChoice ToProto(const KernelExplanation& from) {
   v1::KernelChoice to;
   to.set_m(from.m);

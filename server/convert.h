@@ -46,6 +46,8 @@ v1::RegionRef ToProto(const RegionRef& from);
 v1::RegionInfo ToProto(const RegionInfo& from);
 v1::LayerInfo ToProto(const LayerInfo& from);
 v1::RegisterLayerProgress ToProto(const LayerProgress& from);
+// The end of a registration.
+v1::RegisterLayerProgress ReadyToProto(const LayerInfo& from);
 v1::KernelChoice ToProto(const KernelExplanation& from);
 v1::GemmResponse ToProto(const GemmResult& from);
 v1::MoeResponse ToProto(const MoeResult& from);

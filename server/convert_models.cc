@@ -85,9 +85,7 @@ v1::ModuleFailure FailureTo(const absl::Status& status) {
 
 void ProgressTo(const ModelProgress& from, v1::RegisterLayerProgress& to) {
   to = ToProto(LayerProgress{from.state, from.module_bytes_done, from.module_bytes_total});
-  if (!from.layer.has_value()) return;
-  to.set_stage(v1::RegisterLayerProgress::STAGE_READY);
-  *to.mutable_layer() = ToProto(*from.layer);
+  if (from.layer.has_value()) to.MergeFrom(ReadyToProto(*from.layer));
 }
 
 }  // namespace

@@ -82,6 +82,7 @@ Daemon::Daemon(LoadedConfig config, std::function<void(absl::Duration)> request_
   context_.config = &config_;
   context_.open_calls = &open_calls_;
   context_.log_level = &log_level_;
+  context_.note_log = &note_log_;
   context_.started = absl::Now();
   context_.request_drain = std::move(request_drain);
 }

@@ -64,6 +64,7 @@ class Daemon {
   const LoadedConfig config_;
   std::vector<InstanceLock> locks_;
   LogLevelControl log_level_;
+  NoteLog note_log_;
   Mutex armed_mutex_;
   std::vector<KernelNotice> armed_ ABSL_GUARDED_BY(armed_mutex_);
   std::unique_ptr<Metrics> metrics_;

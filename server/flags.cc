@@ -46,7 +46,7 @@ ABSL_FLAG(gemmd::FlagText, checkpoint_roots, {},
 ABSL_FLAG(gemmd::FlagText, gptq_zero_points, {},
           "word or field-masked: how zero points of GPTQ version 1 that wrap are read, where a request does not "
           "choose. word carries into the next zero point, as GPTQModel and AutoRound write; field-masked does not. "
-          "Default word.");
+          "Workers are told of such tensors, and so is the log. Default word.");
 ABSL_FLAG(gemmd::FlagText, cache_dir, {},
           "Kernel cache. Default $XDG_CACHE_HOME/gemmd; /var/cache/gemmd for root; ~/.cache/gemmd; "
           "without HOME kernels live in memory only.");

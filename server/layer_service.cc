@@ -36,8 +36,10 @@ class LayerService final : public v1::LayerService::CallbackService {
     context_.node->RegisterLayer(
         *session, *std::move(converted),
         [stream](const LayerProgress& progress) { return stream->Report(progress); },
-        [stream, session_id](absl::StatusOr<LayerInfo> layer) {
+        [this, stream, session_id, path = request->checkpoint().path(),
+         module = request->checkpoint().module()](absl::StatusOr<LayerInfo> layer) {
           LogRegistration(session_id, layer);
+          if (layer.ok()) context_.note_log->Write(path, module, layer->notes);
           stream->Complete(std::move(layer));
         });
     return stream;

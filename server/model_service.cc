@@ -38,7 +38,12 @@ class ModelService final : public v1::ModelService::CallbackService {
       const uint64_t session_id = context_.node->IdOf(*session);
       context_.node->RegisterModel(
           session, std::move(model),
-          [stream](const ModelProgress& progress) { return stream->Report(progress); },
+          [this, stream, path](const ModelProgress& progress) {
+            if (progress.layer.has_value()) {
+              context_.note_log->Write(path, progress.module, progress.layer->notes);
+            }
+            return stream->Report(progress);
+          },
           [this, stream, session, session_id, path](const absl::StatusOr<ModelResult>& result) {
             LogRegistration(session_id, path, result);
             if (!result.ok()) return stream->Complete(result.status());

@@ -49,9 +49,7 @@ void RegisterStream::Step(std::optional<absl::StatusOr<LayerInfo>> completed) {
   if (!result.has_value()) {
     StartWrite(&message_);
   } else if (result->ok()) {
-    message_.Clear();
-    message_.set_stage(v1::RegisterLayerProgress::STAGE_READY);
-    *message_.mutable_layer() = ToProto(**result);
+    message_ = ReadyToProto(**result);
     StartWriteAndFinish(&message_, grpc::WriteOptions(), grpc::Status::OK);
   } else {
     Finish(ToGrpcStatus(result->status()));

@@ -22,6 +22,7 @@
 #include "server/log_level_control.h"
 #include "server/metrics/endpoint.h"
 #include "server/metrics/metrics.h"
+#include "server/note_log.h"
 #include "server/open_calls.h"
 
 namespace gemmd {
@@ -37,6 +38,7 @@ struct ServiceContext {
   KeepStreams* keep_streams = nullptr;
   OpenCalls* open_calls = nullptr;
   LogLevelControl* log_level = nullptr;
+  NoteLog* note_log = nullptr;
   const LoadedConfig* config = nullptr;
   std::shared_ptr<KernelStore> kernels;
   std::shared_ptr<TuningStore> tuning;

@@ -224,6 +224,7 @@ absl::StatusOr<int> RunBench(const Context& context, const Arguments& arguments)
   GEMMD_ASSIGN_OR_RETURN(const LayerSource source, FindSource(arguments, session));
   GEMMD_ASSIGN_OR_RETURN(const client::Layer layer,
                          RegisterWithProgress(context, session, source, source.device));
+  TellNotes(context, layer);
   std::vector<Row> rows;
   for (int64_t m : tokens) {
     GEMMD_RETURN_IF_ERROR(BenchOne(session, layer, source, arguments, limits, depths, m, &rows));

@@ -7,11 +7,13 @@
 #include "client/gemmctl/command.h"
 #include "client/gemmctl/export_file.h"
 #include "client/gemmctl/export_layer.h"
+#include "client/gemmctl/printable.h"
 #include "client/gemmctl/progress_line.h"
 #include "client/gemmctl/quantize_option.h"
 #include "client/gemmctl/reading_option.h"
 #include "client/gemmctl/table.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/reading_notes.h"
 #include "core/quant/standard_tensor.h"
 #include "kernels/base/status.h"
 
@@ -57,9 +59,11 @@ absl::StatusOr<ExportedLayer> Export(const Context& context, const ExportJob& jo
   // Whoever runs this tool may read what the system lets them read.
   std::optional<QuantizeOnRead> quantize;
   if (job.quantize.has_value()) quantize = QuantizeOnRead{*job.quantize, nullptr, Showing(line, "quantized")};
+  GEMMD_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(job.directory, {"/"}));
   GEMMD_ASSIGN_OR_RETURN(CheckpointLayer layer,
-                         ReadLayer(job.directory, job.module, Showing(line, "read"), {"/"}, {},
-                                   quantize.has_value() ? &*quantize : nullptr, job.reading));
+                         checkpoint->ReadLayer(job.module, Showing(line, "read"), {},
+                                               quantize.has_value() ? &*quantize : nullptr, job.reading));
+  layer.notes = ReadingNotes(*checkpoint, {{.module = job.module, .slice = {}}}, job.reading);
   const std::string digest = Digest(layer.tensor);
   ExportedLayer exported{std::move(layer), job.module, digest};
   const auto write = job.float32 ? WriteFloat32 : WriteStandard;
@@ -72,6 +76,9 @@ absl::StatusOr<int> RunExport(const Context& context, const Arguments& arguments
   GEMMD_ASSIGN_OR_RETURN(const ExportJob job, ReadJob(arguments));
   GEMMD_ASSIGN_OR_RETURN(const ExportedLayer exported, Export(context, job));
   const LayerShape& shape = exported.layer.tensor.shape;
+  for (const std::string& note : exported.layer.notes) {
+    std::fprintf(context.err, "note: %s\n", Printable(note).c_str());
+  }
   const uint64_t bytes = std::filesystem::file_size(job.path);
   const std::optional<QuantizedHere>& quantized = exported.layer.quantized;
   const double lost = quantized.has_value() ? quantized->error.relative() : 0;
@@ -86,7 +93,8 @@ absl::StatusOr<int> RunExport(const Context& context, const Arguments& arguments
                        {"experts", shape.experts},
                        {"n", shape.n},
                        {"k", shape.k},
-                       {"digest", exported.digest}});
+                       {"digest", exported.digest},
+                       {"notes", exported.layer.notes}});
     return kDone;
   }
   context.Print(absl::StrCat(job.path, ": ", BytesText(bytes), ", ", shape.experts, " x ", shape.n,

@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/gemmctl/printable.h"
+#include "client/gemmctl/proto_json.h"
 #include "client/gemmctl/quantize_option.h"
 #include "client/gemmctl/reading_option.h"
 #include "client/gemmctl/table.h"
@@ -134,6 +136,16 @@ absl::StatusOr<client::Layer> RegisterWithProgress(const Context& context, clien
   return session.RegisterCheckpoint(
       source.Checkpoint(), device, source.name,
       [printer](const v1::RegisterLayerProgress& progress) { printer->Show(progress); });
+}
+
+void TellNotes(const Context& context, const client::Layer& layer) {
+  for (const std::string& note : layer.notes()) std::fprintf(context.err, "note: %s\n", Printable(note).c_str());
+}
+
+nlohmann::ordered_json LayerJson(const client::Layer& layer) {
+  nlohmann::ordered_json json = ToJson(layer.info());
+  json["notes"] = layer.notes();
+  return json;
 }
 
 }  // namespace gemmd::gemmctl

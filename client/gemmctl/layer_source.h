@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/gemmctl/command.h"
+#include "nlohmann/json.hpp"
 
 namespace gemmd::gemmctl {
 
@@ -42,6 +43,12 @@ absl::StatusOr<LayerSource> FindSource(const Arguments& arguments, const client:
 absl::StatusOr<client::Layer> RegisterWithProgress(const Context& context, client::Session& session,
                                                    const LayerSource& source,
                                                    const std::string& device);
+
+// On stderr, what the daemon says of how the layer was read.
+void TellNotes(const Context& context, const client::Layer& layer);
+
+// Its info, and these notes.
+nlohmann::ordered_json LayerJson(const client::Layer& layer);
 
 }  // namespace gemmd::gemmctl
 

@@ -132,8 +132,9 @@ absl::StatusOr<int> RunRegister(const Context& context, const Arguments& argumen
   source.slice = slice;
   GEMMD_ASSIGN_OR_RETURN(const client::Layer layer,
                          RegisterWithProgress(context, session, source, source.device));
+  TellNotes(context, layer);
   if (context.json) {
-    context.PrintJson(ToJson(layer.info()));
+    context.PrintJson(LayerJson(layer));
   } else {
     context.Print(InfoText(layer.info()));
   }
@@ -149,9 +150,10 @@ absl::StatusOr<int> RunExplain(const Context& context, const Arguments& argument
   GEMMD_ASSIGN_OR_RETURN(
       const client::Layer layer,
       session.RegisterCheckpoint(source.Checkpoint(), source.device, source.name));
+  TellNotes(context, layer);
   GEMMD_ASSIGN_OR_RETURN(const v1::ExplainLayerResponse response, session.Explain(layer, m));
   if (context.json) {
-    context.PrintJson({{"layer", ToJson(layer.info())}, {"choices", ToJson(response)["choices"]}});
+    context.PrintJson({{"layer", LayerJson(layer)}, {"choices", ToJson(response)["choices"]}});
     return kDone;
   }
   context.Print(absl::StrCat(layer.info().name(), " on ", source.device_text, "\n\n"));

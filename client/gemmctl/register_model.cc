@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "client/gemmctl/format_text.h"
+#include "client/gemmctl/layer_source.h"
 #include "client/gemmctl/progress_line.h"
 #include "client/gemmctl/proto_json.h"
 #include "client/gemmctl/quantize_option.h"
@@ -142,7 +143,7 @@ bool HasExperts(const client::Model& model) {
 
 nlohmann::ordered_json ModelJson(const client::Model& model) {
   nlohmann::ordered_json layers = nlohmann::ordered_json::object();
-  for (const auto& [module, layer] : model.layers) layers[module] = ToJson(layer.info());
+  for (const auto& [module, layer] : model.layers) layers[module] = LayerJson(layer);
   nlohmann::ordered_json failures = nlohmann::ordered_json::object();
   for (const auto& [module, failure] : model.failures) failures[module] = ToJson(failure);
   return {{"layers", layers}, {"failures", failures}};

@@ -265,6 +265,7 @@ absl::StatusOr<int> RunRun(const Context& context, const Arguments& arguments) {
   GEMMD_ASSIGN_OR_RETURN(
       const client::Layer layer,
       RegisterWithProgress(context, session, problem.source, problem.source.device));
+  TellNotes(context, layer);
   problem.n = layer.info().n();
   problem.k = layer.info().k();
   problem.quantized = QuantizedText(layer.info());

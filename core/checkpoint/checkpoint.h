@@ -35,6 +35,7 @@ struct CheckpointLayer {
   StandardTensor tensor;
   std::string format;  // quant_method of the reader ("gptq", "modelopt", ...) or "unquantized"
   std::optional<QuantizedHere> quantized = std::nullopt;  // from unquantized weights, as it was read
+  std::vector<std::string> notes = {};  // reading_notes.h, of callers that ask for them
 };
 
 // Called with (bytes done, bytes total); returns false to cancel (Cancelled).

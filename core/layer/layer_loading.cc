@@ -25,6 +25,8 @@ void GiveAll(const std::vector<std::function<void()>>& answers) {
   for (const auto& answer : answers) answer();
 }
 
+SourceFacts FactsOf(const CheckpointLayer& source) { return {source.format, source.quantized, source.notes}; }
+
 absl::Status FromException(const char* what) {
   return Error(absl::StatusCode::kInternal, "INTERNAL", absl::StrCat("loading the layer: ", what));
 }
@@ -157,7 +159,7 @@ absl::Status LayerRegistry::ReadAndPlace(const std::shared_ptr<Load>& load, std:
   // gate_up_interleaved is no part of the digest's content, but of what the layer means.
   const std::string content = absl::StrCat(load->origin.device->description().id, " ", read.digest, " ",
                                            source.tensor.gate_up_interleaved ? "i" : "h");
-  if (!ClaimContent(load, content, {source.format, source.quantized})) return absl::OkStatus();
+  if (!ClaimContent(load, content, FactsOf(source))) return absl::OkStatus();
   const auto bytes = static_cast<uint64_t>(source.tensor.total_bytes());
   if (!Report(load, {LayerState::kPacking, bytes, bytes})) return Cancelled();
   return LoadOnDevice(load, std::move(source), std::move(read), content);
@@ -215,7 +217,7 @@ absl::Status LayerRegistry::LoadOnDevice(const std::shared_ptr<Load>& load,
   layer->traits = TraitsOf(source.tensor);
   layer->not_finite_weights = read.not_finite_weights;
   layer->encoding = source.tensor.encoding;
-  const SourceFacts facts{source.format, source.quantized};
+  const SourceFacts facts = FactsOf(source);
   GEMMD_ASSIGN_OR_RETURN(std::shared_ptr<DeviceLayer> loaded,
                          load->origin.device->LoadLayer(std::move(source.tensor)));
   layer->loaded = load->origin.guard ? load->origin.guard(std::move(loaded)) : std::move(loaded);

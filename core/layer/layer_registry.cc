@@ -19,6 +19,7 @@ absl::Status SessionEnded() {
 void SetSource(const SourceFacts& source, LayerInfo& info) {
   info.source_format = source.format;
   info.quantized = source.quantized;
+  info.notes = source.notes;
 }
 
 }  // namespace

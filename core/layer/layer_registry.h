@@ -36,6 +36,7 @@ namespace gemmd {
 struct SourceFacts {
   std::string format;
   std::optional<QuantizedHere> quantized;
+  std::vector<std::string> notes;  // about its tensors (core/checkpoint/reading_notes.h)
 };
 
 // One client's wish for a layer.

@@ -458,6 +458,7 @@ grpc::Status FakeDaemon::RegisterLayer(grpc::ServerContext* context,
   progress.mutable_layer()->set_layer_id(id);
   progress.mutable_layer()->set_digest(digest);
   progress.mutable_layer()->set_name(request->name());
+  *progress.mutable_notes() = {notes.begin(), notes.end()};
   if (request->checkpoint().has_quantize()) {
     progress.mutable_layer()->set_quantized(v1::SCALE_RULE_LARGEST);
     progress.mutable_layer()->set_quantization_error(0.0625);

@@ -55,6 +55,7 @@ class FakeDaemon : public v1::SessionService::Service,
   std::optional<v1::RegisterLayerProgress> stuck_at;
   v1::CheckpointSource checkpoint;      // that the last RegisterLayer named
   v1::RegisterModelRequest model;       // of the last RegisterModel
+  std::vector<std::string> notes;       // what RegisterLayer says of every layer
   v1::ListCacheResponse listed_cache;  // what ListCache answers
   v1::CacheFilter cache_filter;        // that it was asked with last
   v1::ListTuningResponse listed_tuning;

@@ -289,6 +289,22 @@ TEST_F(SessionTest, ReleasesALayerWithItsLastUser) {
   EXPECT_EQ(daemon_->calls("ReleaseLayer"), 1);
 }
 
+TEST_F(SessionTest, ALayerHasTheNotesOfItsLastRegistration) {
+  daemon_->notes = {"one", "two"};
+  Session session = Open();
+  const Operands operands = MakeOperands(session);
+  EXPECT_EQ(operands.layer.notes(), daemon_->notes);
+  v1::RegisterModelRequest request;
+  request.set_path("/c");
+  const auto model = RegisterModel(session, request);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->layers.at("m").notes(), daemon_->notes);
+  daemon_->notes = {"three"};
+  Restart();
+  ASSERT_TRUE(session.Run(operands.gemm()).ok());
+  EXPECT_EQ(operands.layer.notes(), daemon_->notes);
+}
+
 TEST_F(SessionTest, RefusesALayerWhoseSourceChangedDuringARestart) {
   Session session = Open();
   const Operands operands = MakeOperands(session);

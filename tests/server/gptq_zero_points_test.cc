@@ -3,21 +3,30 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/quant/digest.h"
 #include "gemmd/v1/model.grpc.pb.h"
 #include "kernels/base/status.h"
 #include "server/convert.h"
 #include "server/exit_codes.h"
+#include "server/logging.h"
+#include "server/note_log.h"
 #include "tests/server/fixture.h"
 
 namespace gemmd {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 constexpr char kModule[] = "model.layers.0.mlp.down_proj";
 constexpr char kDiffer[] = "gptq_v1_gptqmodel_b4_g64_asym_borrow";  // the rules give different zero points
@@ -58,6 +67,23 @@ class GptqZeroPointsTest : public DaemonTest {
     return layer;
   }
 
+  // What RegisterLayer says beside the layer.
+  std::vector<std::string> NotesOf(const std::string& token, const v1::RegisterLayerRequest& request) {
+    const auto context = Context(token);
+    const auto stream = layers_->RegisterLayer(context.get(), request);
+    v1::RegisterLayerProgress message;
+    std::vector<std::string> notes;
+    while (stream->Read(&message)) {
+      EXPECT_TRUE(message.has_layer() || message.notes().empty());
+      notes.assign(message.notes().begin(), message.notes().end());
+    }
+    EXPECT_TRUE(stream->Finish().ok());
+    return notes;
+  }
+  std::vector<std::string> NotesOf(const std::string& token, const std::string& name, v1::GptqZeroPoints rule) {
+    return NotesOf(token, Of(name, rule));
+  }
+
   // The only module of the model.
   v1::LayerInfo RegisterModel(const std::string& token, const std::string& name, v1::GptqZeroPoints rule) {
     v1::RegisterModelRequest request;
@@ -67,8 +93,15 @@ class GptqZeroPointsTest : public DaemonTest {
     const auto stream = models_->RegisterModel(context.get(), request);
     v1::RegisterModelProgress message;
     v1::LayerInfo layer;
+    plan_notes_.clear();
     while (stream->Read(&message)) {
-      if (message.module().progress().has_layer()) layer = message.module().progress().layer();
+      const v1::RegisterLayerProgress& progress = message.module().progress();
+      for (const std::string& note : message.notes()) {
+        if (absl::StrContains(note, ".qzeros")) plan_notes_.push_back(note);
+      }
+      if (!progress.has_layer()) continue;
+      layer = progress.layer();
+      module_notes_.assign(progress.notes().begin(), progress.notes().end());
     }
     const grpc::Status status = stream->Finish();
     EXPECT_TRUE(status.ok()) << status.error_message();
@@ -78,6 +111,7 @@ class GptqZeroPointsTest : public DaemonTest {
   const std::string by_word_ = DigestOf(kDiffer, GptqZeroPoints::kWord);
   const std::string by_field_ = DigestOf(kDiffer, GptqZeroPoints::kFieldMasked);
   std::unique_ptr<v1::ModelService::Stub> models_;
+  std::vector<std::string> plan_notes_, module_notes_;  // about zero points, of the last RegisterModel
 };
 
 TEST_F(GptqZeroPointsTest, ARequestChooses) {
@@ -148,6 +182,80 @@ TEST_F(GptqZeroPointsTest, UnknownValuesOfRequestsAreRefused) {
   const grpc::Status of_model = models_->RegisterModel(context.get(), request)->Finish();
   EXPECT_EQ(ReasonOf(of_model), "UNKNOWN_ENUM");
   EXPECT_THAT(of_model.error_message(), HasSubstr("gptq_zero_points: 7"));
+}
+
+TEST_F(GptqZeroPointsTest, EveryoneWhoRegistersALayerIsToldOfZeroPointsThatWrap) {
+  const auto by_word = ElementsAre(AllOf(HasSubstr(absl::StrCat("tensor ", kModule, ".qzeros: 29 of ")),
+                                         HasSubstr("with a carry into the next of their word (word)")));
+  const auto by_field = ElementsAre(AllOf(HasSubstr(absl::StrCat("tensor ", kModule, ".qzeros: 29 of ")),
+                                          HasSubstr("each alone (field-masked)")));
+  const std::string one = OpenBySocket(), other = OpenBySocket();
+  EXPECT_THAT(NotesOf(one, kDiffer, v1::GPTQ_ZERO_POINTS_UNSPECIFIED), by_word);
+  EXPECT_THAT(NotesOf(other, kDiffer, v1::GPTQ_ZERO_POINTS_WORD), by_word) << "the layer was there";
+  EXPECT_THAT(NotesOf(other, kDiffer, v1::GPTQ_ZERO_POINTS_FIELD_MASKED), by_field);
+  EXPECT_THAT(NotesOf(one, kAgree, v1::GPTQ_ZERO_POINTS_UNSPECIFIED), IsEmpty());
+  RegisterModel(OpenBySocket(), kDiffer, v1::GPTQ_ZERO_POINTS_WORD);
+  EXPECT_THAT(plan_notes_, by_word);
+  EXPECT_THAT(module_notes_, by_word);
+  RegisterModel(OpenBySocket(), kDiffer, v1::GPTQ_ZERO_POINTS_FIELD_MASKED);
+  EXPECT_THAT(plan_notes_, by_field);
+  EXPECT_THAT(module_notes_, by_field);
+  RegisterModel(OpenBySocket(), kAgree, v1::GPTQ_ZERO_POINTS_UNSPECIFIED);
+  EXPECT_THAT(plan_notes_, IsEmpty());
+  EXPECT_THAT(module_notes_, IsEmpty());
+}
+
+class ReadingLogTest : public GptqZeroPointsTest {
+ protected:
+  void SetUp() override {
+    GptqZeroPointsTest::SetUp();
+    StartLogging(LogFormat::kJson, LogLevel::kWarn);
+    before_ = LogMessages(LogLevel::kWarn);
+  }
+  void TearDown() override {
+    StopLogging();
+    GptqZeroPointsTest::TearDown();
+  }
+  uint64_t Warnings() const { return LogMessages(LogLevel::kWarn) - before_; }
+
+  uint64_t before_ = 0;
+};
+
+TEST_F(ReadingLogTest, ATensorIsLoggedOnceForEachReading) {
+  Register(OpenBySocket(), kAgree, v1::GPTQ_ZERO_POINTS_UNSPECIFIED);
+  EXPECT_EQ(Warnings(), 0u);
+  for (uint32_t rank : {0, 1}) {  // each a load of its own
+    v1::RegisterLayerRequest request = Of(kDiffer, v1::GPTQ_ZERO_POINTS_UNSPECIFIED);
+    request.mutable_checkpoint()->mutable_slice()->mutable_rows()->mutable_rank()->set_rank(rank);
+    request.mutable_checkpoint()->mutable_slice()->mutable_rows()->mutable_rank()->set_size(2);
+    EXPECT_THAT(NotesOf(OpenBySocket(), request), SizeIs(1));
+  }
+  EXPECT_EQ(Warnings(), 1u);
+  RegisterModel(OpenBySocket(), kDiffer, v1::GPTQ_ZERO_POINTS_UNSPECIFIED);
+  EXPECT_EQ(Warnings(), 1u);
+  RegisterModel(OpenBySocket(), kDiffer, v1::GPTQ_ZERO_POINTS_FIELD_MASKED);
+  EXPECT_EQ(Warnings(), 2u);
+  Register(OpenBySocket(), kDiffer, v1::GPTQ_ZERO_POINTS_FIELD_MASKED);
+  EXPECT_EQ(Warnings(), 2u);
+}
+
+TEST_F(ReadingLogTest, AModelAloneIsLoggedToo) {
+  RegisterModel(OpenBySocket(), kDiffer, v1::GPTQ_ZERO_POINTS_UNSPECIFIED);
+  EXPECT_EQ(Warnings(), 1u);
+}
+
+TEST_F(ReadingLogTest, TheOldestNoteIsForgottenFirst) {
+  NoteLog log(2);
+  log.Write("p", "m", {"1", "2"});
+  log.Write("p", "m", {"1", "2"});
+  EXPECT_EQ(Warnings(), 2u);
+  log.Write("p", "other", {"2"});  // forgets 1
+  EXPECT_EQ(Warnings(), 3u);
+  log.Write("p", "m", {"2"});
+  EXPECT_EQ(Warnings(), 3u);
+  log.Write("p", "m", {"1"});
+  log.Write("q", "m", {"1"});
+  EXPECT_EQ(Warnings(), 5u);
 }
 
 TEST(GptqZeroPointsSettingTest, IsOneOfTheTwoNames) {

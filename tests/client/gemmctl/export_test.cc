@@ -222,9 +222,13 @@ TEST_F(ExportTest, ReadsZeroPointsAsTheOptionSays) {
       ReadLayer(checkpoint, kDown, nullptr, {}, {}, nullptr, {.gptq_zero_points = GptqZeroPoints::kFieldMasked});
   ASSERT_TRUE(by_word.ok() && by_field.ok());
   ASSERT_NE(Digest(by_word->tensor), Digest(by_field->tensor));
-  ASSERT_EQ(Export(checkpoint, kDown, {"--gptq-zero-points", "field-masked"}).code, kDone);
+  const ToolRun masked = Export(checkpoint, kDown, {"--gptq-zero-points", "field-masked", "-o", "json"});
+  ASSERT_EQ(masked.code, kDone);
+  EXPECT_THAT(masked.err, HasSubstr("note: tensor model.layers.0.mlp.down_proj.qzeros: 29 of "));
+  EXPECT_THAT(json::parse(masked.out)["notes"].at(0).get<std::string>(), HasSubstr("(field-masked)"));
   ExpectSame(ReadBack(path()), by_field->tensor);
-  for (const std::vector<std::string>& words : {std::vector<std::string>{"--force"}, {"--force", "--gptq-zero-points", "word"}}) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--force"}, {"--force", "--gptq-zero-points", "word"}}) {
     ASSERT_EQ(Export(checkpoint, kDown, words).code, kDone);
     ExpectSame(ReadBack(path()), by_word->tensor);
   }

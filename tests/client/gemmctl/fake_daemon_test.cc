@@ -219,6 +219,29 @@ TEST_F(GemmctlDaemonTest, ZeroPointsOfEveryLayerOfAModelAreReadAsTheOptionSays) 
   EXPECT_EQ(daemon_->model.gptq_zero_points(), v1::GPTQ_ZERO_POINTS_UNSPECIFIED);
 }
 
+TEST_F(GemmctlDaemonTest, NotesAboutALayerAreForStderrAndForScripts) {
+  daemon_->device = "cpu";
+  daemon_->notes = {"tensor m.qzeros: one\x1b[2J", "two"};
+  const ToolRun text = Gemmctl({"register", "p", "m"});
+  EXPECT_EQ(text.code, kDone) << text.err;
+  EXPECT_THAT(text.err, testing::AllOf(HasSubstr("note: tensor m.qzeros: one"), HasSubstr("\nnote: two\n"),
+                                       testing::Not(HasSubstr("\x1b"))));
+  EXPECT_THAT(text.out, testing::Not(HasSubstr("note")));
+  for (const char* what : {"m", "--all"}) {
+    EXPECT_THAT(Gemmctl({"register", "p", what, "-o", "json"}).out,
+                testing::ContainsRegex("\"notes\": \\[[^]]*\"two\""))
+        << what;
+  }
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"explain"}, {"bench", "--m", "1", "--seconds", "0.05"}, {"run", "--random", "1"}}) {
+    std::vector<std::string> of_layer = words;
+    of_layer.insert(of_layer.end(), {"p", "m"});
+    EXPECT_THAT(Gemmctl(of_layer).err, HasSubstr("note: two\n")) << words[0];  // whatever follows
+  }
+  daemon_->notes.clear();
+  EXPECT_THAT(Gemmctl({"register", "p", "m"}).err, testing::Not(HasSubstr("note: ")));
+}
+
 TEST_F(GemmctlDaemonTest, SaysOnceThatItWaitsForTheNextDaemon) {
   Context context;
   context.socket = daemon_->socket_path();

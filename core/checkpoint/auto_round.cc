@@ -181,19 +181,18 @@ absl::StatusOr<StandardTensor> ReadAsFp8(const Json& config, const ReadingOption
   return tensor;
 }
 
-// Whether the tensors are those of GPTQ with zero points minus one.
-bool IsGptqVersion1(const std::string& packing) {
-  return packing == "auto_round:auto_gptq" || packing == "auto_round:gptq" || packing == "auto" ||
-         packing == "auto_round:auto";
+// The version of GPTQ whose tensors these are, in its words; nullptr: of none. Zero points of "gptq" are stored minus one.
+const char* GptqVersion(const std::string& packing) {
+  if (packing == "auto_round" || packing == "auto_round:gptqmodel") return "gptq_v2";
+  const bool is_first = packing == "auto_round:auto_gptq" || packing == "auto_round:gptq" || packing == "auto" ||
+                        packing == "auto_round:auto";
+  return is_first ? "gptq" : nullptr;
 }
 
 absl::StatusOr<StandardTensor> ReadPacking(const Json& config, const ReadingOptions& options,
                                            ModuleTensors& tensors) {
   GEMMD_ASSIGN_OR_RETURN(const std::string packing, NameField(config, {"packing_format"}, ""));
-  if (packing == "auto_round" || packing == "auto_round:gptqmodel") {
-    return ReadAsGptq(config, packing, "gptq_v2", options, tensors);
-  }
-  if (IsGptqVersion1(packing)) return ReadAsGptq(config, packing, "gptq", options, tensors);
+  if (const char* const version = GptqVersion(packing)) return ReadAsGptq(config, packing, version, options, tensors);
   if (packing == "auto_round:auto_awq" || packing == "auto_round:awq") {
     return ReadAsAwq(config, packing, options, tensors);
   }
@@ -223,8 +222,9 @@ absl::StatusOr<std::string> Note(const Json& config, const ReadingOptions& optio
   GEMMD_ASSIGN_OR_RETURN(const std::optional<Json> own, ConfigOf(config, tensors.module()));
   if (!own) return "";
   GEMMD_ASSIGN_OR_RETURN(const std::string packing, NameField(*own, {"packing_format"}, ""));
-  if (!IsGptqVersion1(packing)) return "";
-  return GptqReader().note(AsGptq(*own, "gptq"), options, tensors);
+  const char* const version = GptqVersion(packing);
+  if (version == nullptr) return "";
+  return GptqReader().note(AsGptq(*own, version), options, tensors);
 }
 
 }  // namespace

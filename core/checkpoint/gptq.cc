@@ -299,13 +299,25 @@ std::string HowTheyWrap(const GptqScheme& scheme) {
                       ", or without the carry (field-masked)");
 }
 
+// Symmetric zero points as the version that the config does not name stores them. They are the same by either; programs
+// that believe the config are one off.
+absl::StatusOr<std::string> NoteOfVersion(const GptqScheme& scheme, const ModuleTensors& tensors) {
+  GEMMD_ASSIGN_OR_RETURN(const TensorData row, tensors.ReadFirstRow(".qzeros"));
+  if (row.info.dtype != "I32") return "";
+  const int middle = 1 << (scheme.bits - 1);
+  const int stored = static_cast<int>(row.at<uint32_t>(0) & ((1u << scheme.bits) - 1));
+  const int named = scheme.zeros_minus_one ? 1 : 2;
+  const int other = scheme.zeros_minus_one ? middle : middle - 1;
+  if (scheme.planar || stored != other) return "";
+  return absl::StrCat("tensor ", tensors.module(), ".qzeros: the config names version ", named,
+                      " of GPTQ, and zero points of ", middle, " are stored as ", stored, ", as version ", 3 - named,
+                      " has them; some programs read them as ", scheme.zeros_minus_one ? stored + 1 : stored);
+}
+
 // Zero points of version 1 that hold the largest number. Plus one they are 0 and carry into the next of their word, as
 // the writers that borrow from it need it; readers that take each field alone have 0 or 2^bits, and no carry.
-absl::StatusOr<std::string> Note(const Json& config, const ReadingOptions& options, ModuleTensors& tensors) {
-  GEMMD_ASSIGN_OR_RETURN(const std::optional<Json> own_config, ApplyDynamic(config, tensors.module()));
-  if (!own_config || tensors.Find(".qzeros") == nullptr) return "";
-  GEMMD_ASSIGN_OR_RETURN(const GptqScheme scheme, ParseScheme(*own_config, options));
-  if (!scheme.zeros_minus_one || scheme.symmetric) return "";
+absl::StatusOr<std::string> NoteOfWrapping(const GptqScheme& scheme, ModuleTensors& tensors) {
+  if (!scheme.zeros_minus_one) return "";
   GEMMD_ASSIGN_OR_RETURN(const LayerShape shape, ShapeOf(scheme, tensors));
   GEMMD_ASSIGN_OR_RETURN(const TensorInfo info, tensors.Require(".qzeros", 2));
   const int64_t groups = info.shape[0];
@@ -317,6 +329,13 @@ absl::StatusOr<std::string> Note(const Json& config, const ReadingOptions& optio
   if (wrapping == 0) return "";
   return absl::StrCat("tensor ", tensors.module(), ".qzeros: ", wrapping, " of ", stored.size(),
                       " zero points are stored as ", largest, ", and plus one ", HowTheyWrap(scheme));
+}
+
+absl::StatusOr<std::string> Note(const Json& config, const ReadingOptions& options, ModuleTensors& tensors) {
+  GEMMD_ASSIGN_OR_RETURN(const std::optional<Json> own_config, ApplyDynamic(config, tensors.module()));
+  if (!own_config || tensors.Find(".qzeros") == nullptr) return "";
+  GEMMD_ASSIGN_OR_RETURN(const GptqScheme scheme, ParseScheme(*own_config, options));
+  return scheme.symmetric ? NoteOfVersion(scheme, tensors) : NoteOfWrapping(scheme, tensors);
 }
 
 }  // namespace

@@ -245,6 +245,17 @@ absl::Status ModuleTensors::AboutTensor(const Entry& entry, const absl::Status& 
                absl::StrCat(status.message(), ": module ", module_, ": tensor ", entry.name));
 }
 
+absl::StatusOr<TensorData> ModuleTensors::ReadFirstRow(const std::string& key) const {
+  GEMMD_ASSIGN_OR_RETURN(TensorInfo row, Require(key, 2));
+  row.bytes /= static_cast<uint64_t>(row.shape[0]);
+  row.shape[0] = 1;
+  const Entry& entry = entries_.at(key);
+  if (entry.file == nullptr) return TensorData{row, Buffer(entry.bytes.begin(), entry.bytes.begin() + row.bytes)};
+  auto bytes = entry.file->Read(row);
+  if (!bytes.ok()) return AboutTensor(entry, bytes.status());
+  return TensorData{row, *std::move(bytes)};
+}
+
 absl::StatusOr<TensorData> ModuleTensors::Load(Entry& entry) {
   if (entry.file == nullptr) return TensorData{entry.info, std::move(entry.bytes)};
   const auto on_bytes = [this](uint64_t bytes) {

@@ -63,6 +63,9 @@ class ModuleTensors {
   // Reads a tensor that must exist with one of `dtypes` and one of `shapes`.
   absl::StatusOr<TensorData> Read(const std::string& key, const std::vector<std::string>& dtypes,
                                   const std::vector<Shape>& shapes);
+  // The first row of a tensor of two extents that was not read yet, for a look at it: it counts as read neither here nor
+  // in the progress.
+  absl::StatusOr<TensorData> ReadFirstRow(const std::string& key) const;
   // As Find, an error when it is missing or does not have `rank` extents, all positive.
   absl::StatusOr<TensorInfo> Require(const std::string& key, size_t rank) const;
   // Declares a tensor as known and without influence on the weights.

@@ -1,5 +1,6 @@
 // What    What there is to say of modules that are read, because other programs take something in their files otherwise.
-// Cost    Reads small tensors of the formats that have something to say (zero points of GPTQ), nothing of others.
+// Cost    Reads small tensors of the formats that have something to say (zero points of GPTQ, of symmetric ones a row),
+//         nothing of others.
 // Errors  None: what is wrong with a module is told when it is read.
 // Threads A pure function of the files.
 #ifndef GEMMD_CORE_CHECKPOINT_READING_NOTES_H_

@@ -10,6 +10,7 @@
 
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/model_plan.h"
+#include "core/checkpoint/reading_notes.h"
 #include "core/quant/reference.h"
 #include "tests/fuzz/checkpoint_seeds.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -76,9 +77,11 @@ void CheckPlan(const gemmd::Checkpoint& checkpoint) {
   selection.experts.range = {0, 1};
   const auto plan = gemmd::PlanModel(checkpoint, selection);
   if (!plan.ok()) return;
+  gemmd::ReadingNotes(checkpoint, plan->modules);
+  constexpr gemmd::ReadingOptions kFieldMasked{gemmd::GptqZeroPoints::kFieldMasked};
   for (size_t i = 0; i < std::min<size_t>(plan->modules.size(), 3); ++i) {
     const gemmd::PlannedModule& planned = plan->modules[i];
-    const auto layer = checkpoint.ReadLayer(planned.module, nullptr, planned.slice);
+    const auto layer = checkpoint.ReadLayer(planned.module, nullptr, planned.slice, nullptr, kFieldMasked);
     if (layer.ok()) Check(layer->tensor);
   }
 }

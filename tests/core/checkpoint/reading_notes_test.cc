@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "absl/strings/str_cat.h"
 #include "tests/core/checkpoint/test_checkpoint.h"
 
@@ -62,7 +64,8 @@ TEST(ReadingNotesTest, SayNothingWhereNothingWraps) {
                            "autoround_native_b4_g32_asym", "autoround_mxfp4", "awq_gemm_g128", "ct_fp8_channel"}) {
     EXPECT_THAT(NotesOf(CaseDirectory(name), *ListModules(CaseDirectory(name))), IsEmpty()) << name;
   }
-  EXPECT_THAT(NotesOf(CaseDirectory("gptq_v1_gptqmodel_b4_g64_asym_borrow"), std::vector<std::string>{"no.such.module"}), IsEmpty());
+  EXPECT_THAT(NotesOf(CaseDirectory("gptq_v1_gptqmodel_b4_g64_asym_borrow"), std::vector<std::string>{"no.such.module"}),
+              IsEmpty());
 }
 
 // A module of two parts, and of more modules than are named.
@@ -106,6 +109,50 @@ TEST(ReadingNotesTest, TellTheRuleAndTheOther) {
     EXPECT_THAT(note("gptq_v1_gptqmodel_b3_g32_asym_wrap", rule),
                 EndsWith("are stored as 7, and plus one they wrap to 0; some programs read them as 8"));
   }
+}
+
+// Symmetric files whose config names the other version, with 2, 3, 4 and 8 bits. Files of the version they name have none.
+TEST(ReadingNotesTest, TellOfVersionsThatAreNamedWrongly) {
+  const char* const name = "gptq_mislabelled_v2_zeros_as_v1";
+  const std::string module = ListModules(CaseDirectory(name))->front();
+  EXPECT_THAT(NotesOf(CaseDirectory(name), std::vector{module}),
+              testing::ElementsAre(absl::StrCat("tensor ", module,
+                                                ".qzeros: the config names version 1 of GPTQ, and zero points of 8 are "
+                                                "stored as 8, as version 2 has them; some programs read them as 9")));
+  for (const auto& [other, format, told] :
+       {std::tuple("gptq_v1_autogptq_b4_g128_sym", "gptq_v2", "names version 2 of GPTQ, and zero points of 8 are stored "
+                                                              "as 7, as version 1 has them; some programs read them as 7"),
+        std::tuple("gptq_v1_autogptq_b3_g64_sym", "gptq_v2", "points of 4 are stored as 3, as version 1"),
+        std::tuple("gptq_v1_autogptq_b8_gm1_sym", "gptq_v2", "points of 128 are stored as 127, as version 1"),
+        std::tuple("gptq_v2_gptqmodel_b2_gm1_sym", "gptq", "points of 2 are stored as 2, as version 2 has them; "
+                                                           "some programs read them as 3")}) {
+    SCOPED_TRACE(other);
+    EXPECT_THAT(NotesOf(CaseDirectory(other), *ListModules(CaseDirectory(other))), IsEmpty());
+    EditableCheckpoint checkpoint(other);
+    checkpoint.config["quantization_config"]["checkpoint_format"] = format;
+    const TemporaryDirectory directory;
+    checkpoint.Write(directory.path());
+    EXPECT_THAT(NotesOf(directory.path(), *ListModules(directory.path())), testing::ElementsAre(HasSubstr(told)));
+  }
+}
+
+// What is wrong with it is told when it is read.
+TEST(ReadingNotesTest, SayNothingOfATensorOfAnotherType) {
+  EditableCheckpoint checkpoint("gptq_mislabelled_v2_zeros_as_v1");
+  const std::string module = ListModules(CaseDirectory("gptq_mislabelled_v2_zeros_as_v1"))->front();
+  checkpoint.tensors.at(module + ".qzeros") = {"U8", {1, 1}, "\x08"};
+  const TemporaryDirectory directory;
+  checkpoint.Write(directory.path());
+  EXPECT_THAT(NotesOf(directory.path(), std::vector{module}), IsEmpty());
+}
+
+TEST(ReadingNotesTest, TellOfVersionsThatAutoRoundNamesWrongly) {
+  EditableCheckpoint checkpoint("autoround_autogptq_b4_g64_sym");
+  checkpoint.config["quantization_config"]["packing_format"] = "auto_round:gptqmodel";
+  const TemporaryDirectory directory;
+  checkpoint.Write(directory.path());
+  EXPECT_THAT(NotesOf(directory.path(), *ListModules(directory.path())),
+              testing::ElementsAre(HasSubstr("names version 2 of GPTQ, and zero points of 8 are stored as 7")));
 }
 
 TEST(ReadingNotesTest, AreOfTheExpertsOfTheSlice) {
